@@ -1,4 +1,4 @@
-"""What is started, skipped, resumed, retried, shared and stopped; with trainings that only pretend."""
+"""Runs that are started, skipped, resumed, retried, shared and stopped; with trainings that only pretend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from biasbed.studies import runner as running
 from biasbed.studies.display import Display, Table, make_table
 from biasbed.studies.dry_run import list_runs
 from biasbed.studies.launchers import Preempted, TrainCommand, assign_devices, local
-from biasbed.studies.status import RunStatus, estimate, read_status
+from biasbed.studies.status import estimate, read_status
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
@@ -350,15 +350,6 @@ def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(
     assert log.getvalue().splitlines()[-1] == "a message"
 
 
-def test_a_log_says_how_long_it_takes_as_soon_as_that_is_known(tmp_path: Path) -> None:
-    log = io.StringIO()
-    display = Display("s", 2, log)
-    for seconds in (None, 30.0, 20.0):
-        display._made = -1e9  # as if half a second had passed
-        display.show(lambda seconds=seconds: Table("s: 2 runs: 0 done", [], seconds))  # type: ignore[misc]
-    assert log.getvalue() == "s: 2 runs: 0 done; about 0:30 left\n"
-
-
 def test_a_log_says_only_what_has_changed() -> None:
     log = io.StringIO()
     display = Display("s", 2, log)
@@ -399,8 +390,3 @@ def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(local, "_gpu_count", lambda: 2)
     assert assign_devices(local._gpus(), 1, 1) == ["1"]
-
-
-def test_a_monitor_in_another_unit_is_no_percentage(tmp_path: Path) -> None:
-    item = running.Item(replace(planned(tmp_path), monitor_unit="ratio"), RunStatus("done", 4, best=0.573), "done")
-    assert make_table("s", [item], 1).rows[0] == "  erm   1/1 done, best 0.5730 (seed 0)"

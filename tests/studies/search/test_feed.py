@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -148,21 +147,6 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
 
-@pytest.mark.slow
-def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
-    """Whatever else the command is busy with; and nobody takes its trial."""
-    feed = feed_of(bed.begin(FakeTrials(), heartbeat=1))
-    item, study = feed.next(), feed.studies[0][1]
-    assert item is not None
-    time.sleep(3.5)
-    trials.release_abandoned(study, OTHER, (), seconds=2.0, limit=2)
-    assert study.trials[0].state.name == "RUNNING"
-    feed.heartbeats.end()
-    time.sleep(3.5)
-    trials.release_abandoned(study, OTHER, (), seconds=2.0, limit=2)
-    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
-
-
 def once_before_a_look(feed: TrialFeed, happens: Callable[[], bool]) -> None:
     """Before the command looks at its own trials, until `happens` says that it was time."""
     looked, monkeypatch = feed._look_at_items, pytest.MonkeyPatch()
@@ -231,10 +215,9 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
         assert {trials.get_position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
-STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value")
-
-
-@pytest.mark.parametrize("call", [STORED[0], *(pytest.param(call, marks=pytest.mark.slow) for call in STORED[1:])])
+@pytest.mark.parametrize(
+    "call", ["set_trial_state_values", pytest.param("set_trial_intermediate_value", marks=pytest.mark.slow)]
+)
 def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
     bed: Bed, call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,7 +70,7 @@ class Running:
         return [t for t in self.trials() if t.state.name == "RUNNING" and t.intermediate_values]
 
     def training_of(self, trial: Any) -> int:
-        """Its process, as the folder's lock names it."""
+        """Return the process of a trial's training, as the folder's lock names it."""
         return int((folder_of(trial).path / LOCK).read_text().split()[1])
 
     def check(self, tracking: str) -> None:
@@ -136,7 +136,7 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
 
 
 def test_a_machine_that_sleeps_is_taken_over_and_gives_way(image_root: Path, tmp_path: Path, tracking: str) -> None:
-    """Its trials are trained by another one with a folder of its own; what it had begun is no trial any more."""
+    """Another machine, with a folder of its own, trains its trials; what it had begun is no trial any more."""
     storage = f"sqlite:///{tmp_path}/shared.db"
     asleep, other = (Running(image_root, tmp_path / name, storage, heartbeat=2) for name in ("asleep", "other"))
     first = asleep.start()

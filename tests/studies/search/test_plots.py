@@ -79,10 +79,3 @@ def test_a_search_has_three_plots(repeats: list[int | None], tmp_path: Path) -> 
 def test_two_trials_are_enough_and_one_is_not(tmp_path: Path) -> None:
     assert len(plots.write_plots(tmp_path, [searched([trial(0, "sgd"), trial(1, "sgd")], None)])) == 3
     assert plots.write_plots(tmp_path, [searched([trial(0, "sgd"), trial(1, "sgd", TrialState.FAIL)], None)]) == []
-
-
-def test_values_are_shown_in_percent_and_powers_as_whole_numbers() -> None:
-    state = searched([trial(5, "adam")], None)
-    shown = plots._make_trial(state.search, state.all_trials[0])
-    assert shown.value == pytest.approx(55.0)
-    assert shown.params == {"optim.lr": pytest.approx(0.06), "optim.name": "adam", "batch_size": 16}

@@ -47,7 +47,7 @@ def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str
     assert len(drawn[0]) == 7
 
 
-@pytest.mark.parametrize("sampler", ["tpe", pytest.param("brute_force", marks=pytest.mark.slow), *OTHERS])
+@pytest.mark.parametrize("sampler", ["tpe", pytest.param("brute_force", marks=pytest.mark.slow)])
 def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space(bed: Bed, sampler: str) -> None:
     """Cut off, too; and samplers model the others as if it were not there: it is no point of their space."""
     bed.space.write_text(

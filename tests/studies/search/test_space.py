@@ -179,50 +179,27 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
     ("text", "message"),
     [
         ("", "is empty"),
-        ("{}", "is empty"),
-        ("- optim.lr", "should be names with values"),
-        ("optim.lr: [", "can't be read as YAML"),
         ("optim.momentm: {distribution: uniform, low: 0, high: 1}", "'optim.momentm'; did you mean 'optim.momentum'"),
         ("hparams.dropout: {distribution: uniform, low: 0, high: 1}", "unknown setting 'hparams.dropout'"),
-        ("workers: {distribution: int, low: 1, high: 2}", "workers can't be searched over"),
-        ("seed: {distribution: int, low: 1, high: 2}", "seed can't be searched over"),
-        ("epochs: {distribution: int, low: 1, high: 2}", "epochs can't be searched over"),
         ("stimuli.size: {distribution: int, low: 30, high: 40}", "stimuli.size can't be searched over"),
         ("accumulate: {distribution: int, low: 1, high: 2}", "accumulate is searched over and given as accumulate=1"),
-        ("optim.lr: 3", "optim.lr: should have the entries distribution, low"),
-        ("optim.lr: {low: 0.1, high: 1}", "optim.lr: 'distribution' is missing"),
         ("optim.lr: {distribution: unifrom, low: 0.1, high: 1}", "did you mean 'uniform'?"),
-        ("optim.lr: {distribution: uniform, low: 0.1, hihg: 1}", "unknown entry 'hihg'; did you mean 'high'?"),
         ("optim.lr: {distribution: loguniform, low: 0.1, high: 1, step: 0.1}", "loguniform has no 'step'"),
-        ("optim.lr: {distribution: uniform, low: 0.1}", "optim.lr: 'high' is missing"),
-        ("optim.lr: {distribution: uniform, low: yes, high: 1}", "optim.lr: low=True: input should be a valid number"),
         ("optim.lr: {distribution: uniform, low: .nan, high: 1}", "optim.lr: low=nan: input should be a finite number"),
         ("optim.lr: {distribution: uniform, low: 1, high: 0.1}", "low should be below high"),
-        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.1}", "low should be below high"),
-        ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1}", "a step fit between"),
         ("optim.lr: {distribution: uniform, low: 0.1, high: 0.2, step: 1e-300}", "step=1e-300 is too small to tell"),
-        ("optim.momentum: {distribution: uniform, low: 0, high: 0.9, step: 1e-300}", "step=1e-300 is too small"),
         ("optim.lr: {distribution: loguniform, low: 0, high: 1}", "needs a low above 0"),
-        ("optim.lr: {distribution: uniform, low: 0.0, high: 1}", "optim.lr=0.0: input should be greater than 0"),
         ("optim.momentum: {distribution: uniform, low: 0.5, high: 1.0}", "optim.momentum=1.0: input should be less"),
-        ("optim.lr: {distribution: int, low: 1, high: 2.5}", "int needs whole numbers"),
         ("hparams.layers: {distribution: uniform, low: 0, high: 4}", "is a whole number"),
         ("hparams.layers: {distribution: floor_power, low: 0, high: 3}", "hparams.layers=7: input should be less"),
-        ("batch_size: {distribution: floor_power, low: 3, high: 5, step: 1}", "floor_power has no 'step'"),
-        ("batch_size: {distribution: floor_power, low: 3, high: 5, base: 1}", "base=1: input should be greater than 1"),
         ("batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers are 8"),
         ("batch_size: {distribution: floor_power, low: 3, high: 5000}", "2 to the power of it is too large"),
-        ("optim.lr: {distribution: int, low: 1, high: 2, base: 2}", "int has no 'base'"),
-        ("hparams.layers: {distribution: int, low: 0, high: 5}", "hparams.layers=5: input should be less"),
         ("optim.name: {distribution: uniform, low: 0, high: 4}", "optim.name is no number"),
-        ("optim.milestones: {distribution: uniform, low: 0, high: 4}", "optim.milestones is no number"),
         ("optim.name: {distribution: categorical, choices: [sgd]}", "at least two choices"),
-        ("optim.name: {distribution: categorical, choices: [sgd, sgd]}", "one is there twice"),
         ("optim.name: {distribution: categorical, choices: [sgd, adan]}", "did you mean 'adam'?"),
         ("optim.milestones: {distribution: categorical, choices: [[0.5], [0.6, 0.3]]}", "rising"),
         (CONDITIONAL, "only a categorical or whole-numbered"),
         ("optim.lr: {distribution: uniform, low: 0.1, high: 1, when: {optim.name: sgd}}", "stands further up"),
-        ("optim.lr: {distribution: uniform, low: 0.1, high: 1, when: sgd}", "when: should be names with values"),
         ("hparams.layers: {distribution: int, low: 0, high: 4}\noptim.lr: {distribution: uniform, low: 0.1, high: 1, "
          "when: {hparams.layers: 7}}", "when hparams.layers is 7: it never is"),
         ("optim.lr: {distribution: uniform, low: 0.1, high: 1}\n" * 2, "'optim.lr' is there twice"),
@@ -236,11 +213,11 @@ def test_wrong_spaces_are_refused_in_one_line(text: str, message: str, tmp_path:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["data.seed", "data.val_fraction", "test_domains", "train", "seed", "row", "cell"])
-def test_what_a_trial_trains_on_is_not_searched_over(name: str, tmp_path: Path) -> None:
-    file = write(tmp_path, f"{name}: {{distribution: categorical, choices: [a, b]}}")
-    with pytest.raises(UsageError, match=f"{name} can't be searched over: give one value as a flag"):
-        read_space(file, {**words("erm"), "suite": "domains"})
+def test_what_a_trial_trains_on_is_not_searched_over(tmp_path: Path) -> None:
+    for name in ("data.seed", "data.val_fraction", "test_domains", "train", "seed", "row", "cell"):
+        file = write(tmp_path, f"{name}: {{distribution: categorical, choices: [a, b]}}")
+        with pytest.raises(UsageError, match=f"{name} can't be searched over: give one value as a flag"):
+            read_space(file, {**words("erm"), "suite": "domains"})
 
 
 def test_a_space_that_is_not_there() -> None:
@@ -266,7 +243,7 @@ def test_a_method_of_ones_own_has_its_space_beside_its_file(tmp_path: Path) -> N
 @settings(max_examples=30)
 @given(low=st.integers(0, 3), size=st.integers(1, 4), seed=st.integers(0, 99))
 def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> None:
-    """What a finished trial's parameters say is what it was trained with, to the last digit."""
+    """A finished trial was trained with its parameters, to the last digit."""
     space = Space(
         "infodrop",
         (

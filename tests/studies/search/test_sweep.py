@@ -45,38 +45,23 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
     assert set(flags) <= set(cli.COMMANDS["sweep"].settings())
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_wrong_sweeps_are_refused_before_anything_is_made(
+    bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused: list[tuple[dict[str, str], str]] = [
         ({"algorithms": "erm,infodrob"}, "infodrob: unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
         ({"algorithms": "erm,erm"}, "erm is there twice"),
         ({"algorithms": ","}, "name at least one method"),
-        ({"trials": "0"}, "trials=0"),
-        ({"sampler": "tbe"}, "did you mean 'tpe'?"),
-        ({"pruner": "medain"}, "did you mean 'median'?"),
-        ({"space": "/nowhere.yaml"}, "No such file"),
         ({"optim.lr": "0.3"}, "optim.lr is searched over and given as optim.lr=0.3"),
         ({"sampler": "brute_force"}, "needs a finite space"),
         ({"objective": "val/acuracy/val"}, "did you mean 'val/accuracy/val'?"),
         ({"objective": "test/accuracy/ink"}, "oracle=yes does it, and marks every number"),
-        ({"storage": "mysql://u:p@h/d"}, "storage=mysql"),
-        ({"heartbeat": "0"}, "heartbeat=0"),
-        ({"epoch": "3"}, "unknown setting 'epoch'"),
         ({"seeds": "3"}, "unknown setting 'seeds'; did you mean 'seed'?"),
-    ],
-)
-def test_wrong_sweeps_are_refused_before_anything_is_made(
-    changed: dict[str, str],
-    message: str,
-    bed: Bed,
-    tracking: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert bed.run(FakeTrials(), monkeypatch, tracking="on", **changed) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "\n" not in error
+    ]
+    for changed, message in refused:
+        assert bed.run(FakeTrials(), monkeypatch, tracking="on", **changed) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert message in error
     assert not all_runs(tracking)
     assert not bed.home.exists()
 
@@ -141,10 +126,7 @@ def test_another_sweep_of_the_same_name_is_refused(
     for changed, message in (
         ({"algorithms": "erm"}, "has searches of infodrop, too"),
         ({"epochs": "5"}, "the sweep was made with epochs=4, not 5: name another with study="),
-        ({"seed": "1"}, "the sweep was made with seed=0, not 1"),
-        ({"sampler": "random"}, "the sweep was made with sampler=tpe, not random"),
         ({"objective": "val/loss/val"}, "the sweep was made with objective=val/accuracy/val, not val/loss/val"),
-        ({"heartbeat": "20"}, "the sweep was made with heartbeat=60, not 20"),
         ({"suite": "demo", "data_dir": "none", "train": "auto"}, "is one of the suite folders"),
     ):
         assert bed.run(*command, **{**common, **changed}) == 2

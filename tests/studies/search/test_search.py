@@ -105,8 +105,6 @@ def test_from_start_to_winners(
             {"objective": "val/accuracy/pacs-art_val"},
             "erm in art: objective=val/accuracy/pacs-art_val: the suite does not measure it",
         ),
-        ({"test_domains": "each", "suite": "folders"}, "has no domains to hold out"),
-        ({"test_domains": "arr"}, "did you mean 'art'?"),
     ):
         assert bed.run(launcher, monkeypatch, **{**flags, **changed}) == 2
         error = capsys.readouterr().err

@@ -87,27 +87,15 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "'suite' is missing"),
-        ("- a\n", "should have the entries suite, study"),
-        ("suite: [", "can't be read as YAML"),
         (GOOD + "sede: 3\n", "unknown entry 'sede'; did you mean 'seeds'?"),
         (GOOD.replace("seeds: 0..2\n", ""), "'seeds' is missing or empty"),
-        (GOOD.replace("[erm, padain]", "[]"), "'algorithms' is missing or empty"),
-        (GOOD.replace("[erm, padain]", "erm"), "algorithms: should be a list"),
-        (GOOD.replace("[erm, padain]", "[erm, erm]"), "algorithms: erm is there twice"),
         (GOOD.replace("[erm, padain]", "['a.py:Net', erm, 'b.py:net']"), "would both be filed under 'net'"),
-        (GOOD.replace("[erm, padain]", "{'a.py:Net': , 'b.py:Net': }"), "would both be filed under 'net'"),
         (GOOD.replace("[erm, padain]", "{3: }"), "algorithms: should be a list"),
-        (GOOD.replace("demo", "[demo]"), "suite=['demo']: input should be a valid string"),
-        (GOOD.replace("0..2", "2..0"), "seeds=2..0: should be like 0..9"),
         (GOOD.replace("0..2", "0..2147483647"), "seeds=0..2147483647: are more than 10000 of a method"),
-        (GOOD.replace("0..2", "[0..5000, 6000..20000]"), "are more than 10000 of a method"),
         (GOOD.replace("0..2", "9" * 4000), "a whole number of more than 64 bits"),
         (GOOD.replace("0..2", "ten"), "seeds=ten: should be like 0..9"),
-        (GOOD.replace("0..2", "[1, 1]"), "1 is there twice"),
         (GOOD.replace("epochs: 3", "seed: 3"), "settings: has 'seed', which a study sets itself"),
         (GOOD.replace("epochs: 3", "optim: {lr: 3}"), "write optim.lr"),
-        (GOOD.replace("{epochs: 3, optim.lr: 1e-3}", "3"), "settings: should be settings of `train`"),
-        (GOOD.replace("epochs: 3", "epochs: 3, epochs: 4"), "'epochs' is there twice"),
         (GOOD + "study: again\n", "'study' is there twice"),
     ],
 )
@@ -144,13 +132,6 @@ def test_anything_is_seeds_or_refused(value: Any) -> None:
         assert all(0 <= seed < 2**31 for seed in found)
 
 
-def test_a_refusal_of_seeds_is_short() -> None:
-    for value in ("0..99999999", "1," * 50_000, list(range(20_000)), ["1"] * 5000):
-        with pytest.raises(UsageError) as caught:
-            parse_seeds(value)
-        assert len(str(caught.value)) < 200
-
-
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))
 def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
     words = ",".join(map(str, seeds))
@@ -162,7 +143,7 @@ def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
 # --- told without the data --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["biasbed_paper", "biasbed", "robustness_deepfashion"])
+@pytest.mark.parametrize("name", ["biasbed_paper", "robustness_deepfashion"])
 def test_a_dry_run_shows_its_plan_without_the_data(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
