@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MODULES = (*("flags", "settings_of_all", "tables", "spaces", "of_analysis", "images", "checkpoints"),)
+MODULES = ("flags", "settings_of_all", "yaml_files", "images", "checkpoints")
 
 Maker = Callable[[Path], object]  # of files, in the folder that is the command's working directory
 

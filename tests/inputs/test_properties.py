@@ -23,7 +23,7 @@ from biasbed.studies.study_table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
 
-DRAWN = settings(max_examples=80)
+DRAWN = settings(max_examples=50)
 
 
 def settled(read: Callable[[], object]) -> bool:
@@ -61,7 +61,7 @@ def test_any_file_is_read_or_refused(kind: Kind, tmp_path: Path) -> None:
         refused += not settled(lambda: kind.read(tmp_path / kind.name))
 
     holds()
-    assert refused > 20, "what is drawn is hardly ever wrong"
+    assert refused > 10, "what is drawn is hardly ever wrong"
 
 
 IRREGULAR: dict[str, Callable[[Path], object]] = {
@@ -86,29 +86,25 @@ def test_a_file_that_has_no_end_is_refused_before_it_is_read(
         tracemalloc.stop()
 
 
-TEXTS = st.text(max_size=12) | st.sampled_from(
-    [
-        *(
-            "none",
-            "auto",
-            "NONE",
-            " ",
-            ",",
-            ",,",
-            "1,",
-            "nan",
-            "inf",
-            "-inf",
-            "1e999",
-            "0x10",
-            "1_0",
-            "٣",
-            "true",
-            "0..9",
-        ),
-        "9" * 400,
-    ]
-)
+WORDS = [
+    "none",
+    "auto",
+    "NONE",
+    " ",
+    ",",
+    ",,",
+    "1,",
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "0x10",
+    "1_0",
+    "٣",
+    "true",
+    "0..9",
+]
+TEXTS = st.text(max_size=12) | st.sampled_from([*WORDS, "9" * 400])
 
 
 def _settings() -> dict[str, Spec]:
