@@ -124,10 +124,8 @@ def changed(text: str, old: str, new: str) -> str:
     ("old", "new", "message"),
     [
         ("row,column", "line,column", r"line 1: should be selection,row,column,value,spread, as domains.yaml has it"),
-        ("84.7,0.4", "84.7", "line 2: has 4 entries, expected 5"),
         ("84.7", "84,7", "line 2: has 6 entries, expected 5"),
         ("80.8", "80.8%", "line 3: '80.8%' is no number as papers print it"),
-        ("80.8", "nan", "line 3: 'nan' is no number"),
         ("97.2", "972", "line 4: 972 is no percentage"),
         (",1.0\n", ",-1.0\n", "line 5: spread=-1: should not be negative"),
         (
@@ -137,7 +135,6 @@ def changed(text: str, old: str, new: str) -> str:
         ),
         ("vlcs-sun", "vlcs-caltech", "line 7: erm on vlcs-caltech is there already, in line 6"),
         ("best_validation,irm", "best,irm", "line 8: there is no selection 'best'; valid: best_validation, leave"),
-        ("irm,pacs-art", "IRM,pacs-art", "line 8: the row 'IRM' should be called 'irm'"),
         ("erm,pacs-art", '"erm,pacs-art', "line .*unexpected end of data"),
     ],
 )
@@ -153,23 +150,13 @@ def test_a_wrong_number_is_told_with_its_line(folder: Path, old: str, new: str, 
     [
         ("suite: domains", "", "'suite' is missing"),
         ("suite: domains", "suit: domains", "unknown entry 'suit'; did you mean 'suite'"),
-        ("suite: domains", "suite: domains\nsuite: other", r"can't be read as YAML \(line 2: 'suite' is there twice\)"),
         ("ddof: 0", "", "spread=standard_error ddof=none: a spread has both"),
-        ("ddof: 0", "ddof: 2", "ddof=2: input should be 'none', 0 or 1"),
-        ("runs: 3", "runs: 0", "runs=0: input should be greater than or equal to 1"),
-        ("block: pacs, domain: photo", "blok: pacs", f"{PHOTO}: unknown entry 'blok'; did you mean"),
         ("block: pacs, domain: photo", "domain: photo", f"{PHOTO}: domain=photo: say of which block"),
-        ("domain: photo", "domain: Photo", f"{PHOTO}.domain: 'Photo' should be called 'photo'"),
         ("domain: photo", "domain: sketch", "two columns show the domain 'sketch' of 'pacs'"),
         ("domain: photo", "domain: photo, measure: mcc", f"{PHOTO}: unit: .* not know the measure 'mcc'"),
-        ("domain: photo", "measure: loss, unit: bits", f"{PHOTO}: unit=bits: of the measure 'loss' it is nats"),
-        ("domain: photo", "measure: loss, complement: true", f"{PHOTO}: complement: only what is measured in %"),
         ("domain: photo", "measure: loss", "the block 'pacs' has no common mean of accuracy"),
-        ("  pacs-photo:", "  pacs photo:", "columns: 'pacs photo' should be called 'pacs_photo'"),
         ("{rule: last}", "{rule: last_n}", "rules.leave_one_out: say the n of last_n"),
-        ("{rule: last}", "[last]", "rules.leave_one_out: should have the entries rule, n"),
         ("columns:", "rows: {erm: {}, mixup: {}}\ncolumns:", "rows.mixup: domains.csv has no number of it"),
-        ("columns:", "columns:\n  pacs-toys: {block: pacs}", "columns.pacs-toys: domains.csv has no number of it"),
     ],
 )  # fmt: skip
 def test_a_wrong_description_is_told_with_its_place(folder: Path, old: str, new: str, message: str) -> None:
@@ -222,14 +209,7 @@ def test_a_column_may_have_several_measures_and_others_follow(folder: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "[conflicting_accuracy]",
-            "[conflicting_acuracy]",
-            "know this measure; did you mean 'conflicting_accuracy'",
-        ),
         ("remainder", "remainers", "derived.aligned_accuracy: function=remainers: unknown; did you mean 'remainder'"),
-        ("few: 10", "new: 10", "derived.aligned_accuracy: columns.a has no group 'few'"),
-        ("of: [accuracy,", "of: [loss,", "derived.aligned_accuracy: columns.a has no measure 'loss'"),
         ("a,accuracy,50", "a,accurracy,50", "line 2: there is no measure 'accurracy'; did you mean 'accuracy'"),
         ("column,measure,value", "column,value", "line 1: should be row,column,measure,value"),
         ("a,conflicting_accuracy,20", "a,accuracy,20", "line 3: erm on a is there already, in line 2"),

@@ -25,7 +25,6 @@ from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
-from biasbed.errors import UsageError
 from biasbed.published import cells, import_runs
 from biasbed.published.cells import PaperOfCells
 from biasbed.suites import derived
@@ -228,11 +227,6 @@ def test_another_measure_is_compared(
     assert row["std"] == pytest.approx(std, nan_ok=True)
     assert row["num_runs"] == 5
     assert found.sets[0].higher_is_better == (measure == "conflicting_accuracy")
-
-
-def test_a_measure_that_is_not_there(imported: str) -> None:
-    with pytest.raises(UsageError, match="measure=ac_scores: colored_mnist_10-0_5 has no such measure; did you mean"):
-        load(imported, study="published_debiasing", measure="ac_scores")
 
 
 def test_own_runs_stand_beside_the_published_ones(

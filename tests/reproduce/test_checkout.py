@@ -86,13 +86,6 @@ def test_commits_that_are_not_there(commit: str, message: str, repository: tuple
         checkout.commit(original(**{record.GIT_COMMIT: commit}))
 
 
-def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(UsageError, match="needs a git checkout"):
-        checkout.commit(original(**{record.GIT_COMMIT: "0" * 40}))
-
-
 def test_the_training_runs_that_code_with_these_words(
     repository: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
