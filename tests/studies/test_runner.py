@@ -14,7 +14,7 @@ from biasbed import cli
 from biasbed.errors import Failure
 from biasbed.studies import ledger
 from biasbed.studies import runner as running
-from biasbed.studies.display import Display, Table, make_table
+from biasbed.studies.display import Display, make_table
 from biasbed.studies.dry_run import list_runs
 from biasbed.studies.launchers import Preempted, TrainCommand, assign_devices, local
 from biasbed.studies.status import estimate, read_status
@@ -348,16 +348,6 @@ def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(
     assert [head, row] == make_table("s", study.items, 2).lines
     assert "\x1b" not in log.getvalue()
     assert log.getvalue().splitlines()[-1] == "a message"
-
-
-def test_a_log_says_only_what_has_changed() -> None:
-    log = io.StringIO()
-    display = Display("s", 2, log)
-    for counts, seconds in [("0 done", 30.0), ("0 done", 30.0), ("0 done", 20.0), ("1 done", 20.0), ("1 done", 20.0)]:
-        display._drawn = -1e9  # as if a minute had passed
-        display.show(lambda counts=counts, seconds=seconds: Table(counts, [], seconds))  # type: ignore[misc]
-    said = [f"0 done; about 0:{seconds} left" for seconds in (30, 20)]
-    assert log.getvalue().splitlines() == [*said, "1 done; about 0:20 left"]
 
 
 def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:

@@ -22,16 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from biasbed import record
 from biasbed.analysis import display_names
-from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import WIDTHS
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import scores, style, svg
-from biasbed.analysis.report.groups import ColumnGroup
 from biasbed.analysis.sections import epochs
-from biasbed.analysis.sections.ranks import diagrams, forest
+from biasbed.analysis.sections.ranks import diagrams
 from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.sections.selection_cost import draw_gaps, rows_with_gap
 from biasbed.analysis.selection.rules import BestEpoch
@@ -99,28 +96,6 @@ def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int
     assert len({label.get_text() for label in axes.get_xticklabels()}) == num_sets + 1
 
 
-def test_many_columns_go_into_lines_with_data_sets_whole() -> None:
-    def group(name: str, number: int, unit: str = "%") -> ColumnGroup:
-        entries = (record.SetRecord(f"{name}{i}", "accuracy", 9, 3, 0.3) for i in range(number))
-        columns = tuple(Column(entry.name, entry, unit=unit) for entry in entries)
-        return ColumnGroup(name, columns, columns)
-
-    lines = scores._split_columns(
-        [group("a", 10), group("b", 5), group("mce", 1, "ratio"), group("c", 4), group("d", 20)]
-    )
-    assert [len(line) for line in lines] == [10, 9, 12, 8, 1]
-    assert [column.name for column in lines[1][4:]] == ["b4", "c0", "c1", "c2", "c3"]
-    assert lines[-1][0].name == "mce0"
-
-
-def test_of_very_many_pairs_those_told_apart_are_drawn() -> None:
-    pairs: list[Any] = [SimpleNamespace(told_apart=i % 10 == 0, difference=100.0 - i) for i in range(100)]
-    drawn = forest.choose_drawn(pairs)
-    assert len(drawn) == forest.MOST
-    assert sum(pair.told_apart for pair in drawn) == 10
-    assert [pair.difference for pair in drawn] == sorted((pair.difference for pair in drawn), reverse=True)
-
-
 def test_a_printed_p_value_is_on_its_side_of_alpha() -> None:
     for p in (0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999):
         text = diagrams._p_text(p, 0.05)
@@ -170,10 +145,6 @@ def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     curve = curves[(curves["algorithm"] == "erm") & (curves["dataset"] == "plain")]
     drawn = next(line for line in panels[0].lines if line.get_label() == "ERM")
     np.testing.assert_allclose(np.asarray(drawn.get_ydata(), dtype=float), curve.groupby("step")["score"].mean())
-
-
-def test_many_algorithms_look_different() -> None:
-    assert len({(colour, marker) for colour, _, marker in map(style.look, range(64))}) == 64
 
 
 def parts(colour: str) -> list[float]:

@@ -200,18 +200,6 @@ def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path
     assert average(one) is None
 
 
-def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files: Path) -> None:
-    found = score_tables.repeats(cells)
-    assert [(one.algorithm, one.name) for one in found[:2]] == [("erm", "seed 0"), ("erm", "seed 1")]
-    names = {run.id: run.name for run in cells.collection.runs}
-    assert {column: names[run] for column, run in found[0].runs.items()} == {
-        column: f"erm-{column}-seed0" for column in COLUMNS
-    }
-    rows = [line for line in (files / "tables/runs.tex").read_text().splitlines() if line.startswith("IRM & seed")]
-    assert len(rows) == 2
-    assert all(row.split(" & ")[2] == "--" for row in rows)
-
-
 def test_intervals_are_of_columns_blocks_and_all(cells: Analysis) -> None:
     frame = cells.pairwise.intervals
     own = frame[frame["algorithm"] == "irm"]
