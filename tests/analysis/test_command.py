@@ -205,7 +205,9 @@ def test_the_same_runs_give_the_same_files(
     """Figures take seconds: one is drawn again by default."""
     outcome, recorder = full
     every = figures._all
-    monkeypatch.setattr(figures, "_all", lambda analysis: (one for one in every(analysis) if one[0].endswith(drawn)))
+    monkeypatch.setattr(
+        figures, "_all", lambda analysis: (figure for figure in every(analysis) if figure[0].endswith(drawn))
+    )
     again = recorder.analyze(drawn=True, output_dir=str(recorder.folder / f"again_{drawn}"))
     assert {name.partition("/")[0] for name in names(outcome.output_dir) - names(again.output_dir)} <= {"figures"}
     for name in names(again.output_dir) - ({"report.html", "manifest.json"} if drawn else {"report.html"}):
@@ -377,14 +379,14 @@ def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pyt
     recorder.analyze(study="mine")
     link = capsys.readouterr().out.splitlines()[-1].partition("?")[2]
     (search,) = parse_qs(link)["searchFilter"]
-    found = recorder.client.search_runs([recorder.experiment], search)
-    assert sorted(run.data.tags[record.ALGORITHM] for run in found) == sorted(THREE)
+    runs = recorder.client.search_runs([recorder.experiment], search)
+    assert sorted(run.data.tags[record.ALGORITHM] for run in runs) == sorted(THREE)
 
 
 def test_of_published_runs_those_of_the_rule_are_compared(published: Analysis) -> None:
-    found = command.compared(published)
-    assert found.tags[record.SELECTION] == "best_validation"
-    assert found.size == 79
+    compared = command.compared(published)
+    assert compared.tags[record.SELECTION] == "best_validation"
+    assert compared.size == 79
 
 
 @quicker

@@ -24,11 +24,11 @@ def test_every_method_and_set_has_a_name_for_papers(capsys: pytest.CaptureFixtur
     assert cli.main(["list", "--what", "sets"]) == 0
     sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     used_for_training = {name for name in sets if name.endswith("_train")}
-    known = display_names.load("auto").shown
+    shown = display_names.load("auto").shown
     ours = set(algorithms.names()) | sets - used_for_training
     of_papers = {run.algorithm for name in published.names() for run in published.find(name).runs()}
-    assert ours <= set(known)
-    assert set(known) - ours <= of_papers | set(demo.SETS)
+    assert ours <= set(shown)
+    assert set(shown) - ours <= of_papers | set(demo.SETS)
 
 
 def test_a_name_is_shown_in_brackets_too_and_one_that_is_not_known_as_it_is() -> None:

@@ -53,7 +53,7 @@ def test_without_any_run_too_and_with_exit_code_2(recorder: Recorder, capsys: py
 
 
 def test_what_a_registry_or_any_run_knows_is_let_through(filled: Recorder) -> None:
-    known: list[dict[str, str]] = [
+    settings: list[dict[str, str]] = [
         {"suite": "theirs"},
         {"suite": "demo"},  # known, though no run has it: that is said later
         {"algorithms": "my_method,erm", "control": "my_method"},
@@ -62,5 +62,5 @@ def test_what_a_registry_or_any_run_knows_is_let_through(filled: Recorder) -> No
         {"selection": "my_rules.py:Mine"},
         {"selection": "best_epoch_per_run"},
     ]
-    for options in known:
+    for options in settings:
         refuse_unknown(Unread(filled.uri), filled.options(**options))

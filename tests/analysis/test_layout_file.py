@@ -26,27 +26,27 @@ HEADS = {
 
 def tables(shared: Path) -> dict[str, list[dict[str, str]]]:
     """Table -> its printed numbers."""
-    found: dict[str, list[dict[str, str]]] = {}
+    lines: dict[str, list[dict[str, str]]] = {}
     with (shared / "published" / "robustness_tables.csv").open(newline="") as file:
         for line in csv.DictReader(file):
-            found.setdefault(line["table"], []).append(line)
-    return found
+            lines.setdefault(line["table"], []).append(line)
+    return lines
 
 
 def test_every_number_stands_where_it_is_printed(shared: Path) -> None:
     for number, lines in tables(shared).items():
-        one = layout_file.read(f"robustness_{number}")
-        printed = {(row, head): f"{cell.value:.{cell.digits}f}" for (row, head), cell in one.published().items()}
-        assert list(one.rows) == list(dict.fromkeys(line["row"] for line in lines))
+        layout = layout_file.read(f"robustness_{number}")
+        printed = {(row, head): f"{cell.value:.{cell.digits}f}" for (row, head), cell in layout.published().items()}
+        assert list(layout.rows) == list(dict.fromkeys(line["row"] for line in lines))
         for line in lines:
             assert printed[line["row"], HEADS[line["column"]]] == line["printed"], line
 
 
 def test_errors_by_corruption_stand_in_tables_7_and_10() -> None:
     for number, row, heads in (("7", "augmix", ("Gauss", "JPEG")), ("10", "deepaug_cae", ("Fog", "Pixel"))):
-        one = layout_file.read(f"robustness_{number}")
-        assert len(one.columns) == 17
-        printed = one.published()
+        layout = layout_file.read(f"robustness_{number}")
+        assert len(layout.columns) == 17
+        printed = layout.published()
         assert all(printed[row, head].digits == 0 for head in heads)
     assert layout_file.read("robustness_7").published()["augmix", "Gauss"].value == 67
 

@@ -31,11 +31,11 @@ def test_printed_deviations_give_tests_if_the_number_of_runs_is_known(tmp_path: 
     unknown = biasbed.compare(tmp_path / "t.csv", bootstrap=200)
     assert unknown.printed_tests.empty
     assert "say it as seeds=3" in str(unknown)
-    known = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3)
-    table = known.printed_tests
+    result = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3)
+    table = result.printed_tests
     assert len(table) == 9
     assert (table["p_holm"] >= table["p"]).all()
-    assert "From printed means and deviations, not from runs" in str(known)
+    assert "From printed means and deviations, not from runs" in str(result)
     errors = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3, spread="standard_error").printed_tests
     assert (errors["p"] > table["p"]).all()
     assert errors["deviation_a"].iloc[0] == pytest.approx(0.4 * 3**0.5)

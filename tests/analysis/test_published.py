@@ -77,12 +77,12 @@ def test_permuted_rows_columns_and_names_change_nothing(analysis: Analysis, seed
     generator.shuffle(names)
     renamed = dict(zip(columns, names, strict=True))
     shuffled = matrix.loc[rows, columns].rename(columns=renamed)
-    one, other = friedman.compare(matrix, 0.05), friedman.compare(shuffled, 0.05)
-    assert one.friedman is not None
-    assert other.friedman is not None
-    assert f"{other.friedman.chi2:.3f} {other.friedman.f:.4f} {other.friedman.p:.3e}" == "31.400 7.3212 2.044e-06"
-    assert {renamed[a]: rank for a, rank in one.mean_ranks.items()} == pytest.approx(other.mean_ranks)
-    assert {frozenset(renamed[a] for a in group) for group in one.groups()} == {frozenset(g) for g in other.groups()}
+    first, second = friedman.compare(matrix, 0.05), friedman.compare(shuffled, 0.05)
+    assert first.friedman is not None
+    assert second.friedman is not None
+    assert f"{second.friedman.chi2:.3f} {second.friedman.f:.4f} {second.friedman.p:.3e}" == "31.400 7.3212 2.044e-06"
+    assert {renamed[a]: rank for a, rank in first.mean_ranks.items()} == pytest.approx(second.mean_ranks)
+    assert {frozenset(renamed[a] for a in group) for group in first.groups()} == {frozenset(g) for g in second.groups()}
 
 
 def test_means_agree_with_table_2_but_where_the_paper_disagrees_with_itself(analysis: Analysis) -> None:
@@ -123,15 +123,15 @@ def test_table_1_as_far_as_the_published_runs_reach(analysis: Analysis, publishe
     """
     scores = analysis.scores.set_index(["algorithm", "dataset"])["mean"]
     last = compute(RunStore(published_uri), options(published_uri, selection="last_n"))
-    other = last.scores.set_index(["algorithm", "dataset"])["mean"]
+    last_scores = last.scores.set_index(["algorithm", "dataset"])["mean"]
     misprints = []
     for row in printed("biasbed_table1_selection_gap.csv"):
         cell = (row["algorithm"], row["dataset"])
-        oracle, own = float(row["best_epoch"]), float(row["best_validation"])
+        oracle, validated = float(row["best_epoch"]), float(row["best_validation"])
         if row["algorithm"] != "padain":  # one run is listed twice
-            assert abs(scores[cell] - own) <= 0.1 + 1e-9, cell
-        assert oracle > max(scores[cell], other[cell])
-        if abs(own - oracle - float(row["difference"])) > 0.01:
+            assert abs(scores[cell] - validated) <= 0.1 + 1e-9, cell
+        assert oracle > max(scores[cell], last_scores[cell])
+        if abs(validated - oracle - float(row["difference"])) > 0.01:
             misprints.append(cell)
     assert misprints == [("infodrop", "edge")]
     assert analysis.data(SELECTION_COST).gap.empty  # no oracle, and none is made up
@@ -245,16 +245,16 @@ def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
-    found = compute(RunStore(published_uri), options(published_uri, control="erm")).pairwise.wilcoxon
-    found = found[(found["setting"] == "all") & found["significant"]]
-    assert set(found["a"]) == {"debiased", "deepaug_cae", "deepaug_edsr"}
+    tests = compute(RunStore(published_uri), options(published_uri, control="erm")).pairwise.wilcoxon
+    tests = tests[(tests["setting"] == "all") & tests["significant"]]
+    assert set(tests["a"]) == {"debiased", "deepaug_cae", "deepaug_edsr"}
 
 
 def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis: Analysis) -> None:
-    told = [
+    apart = [
         group for group in ("sagnet", "padain", "infodrop") if analysis.comparisons[0].p("deepaug_cae", group) < 0.05
     ]
-    assert told == ["sagnet", "padain", "infodrop"]
+    assert apart == ["sagnet", "padain", "infodrop"]
     flips = analysis.pairwise.flips
     flips = flips[
         (flips["setting"] == "all") & (flips["test"] == "nemenyi") & flips["change"].str.startswith("leave_one")

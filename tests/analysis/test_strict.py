@@ -48,46 +48,47 @@ PROTOCOL = record.Protocol(
 
 def accuracies(rng: np.random.Generator) -> dict[str, float]:
     """By metric, in the chosen epoch."""
-    own = {f"test/accuracy/{name}": float(rng.uniform(0.85, 0.95)) for name in NAMES[:3]}
+    values = {f"test/accuracy/{name}": float(rng.uniform(0.85, 0.95)) for name in NAMES[:3]}
     for name in CORRUPTED:
-        own |= {
-            f"test/accuracy_by_condition/{name}:{one}": float(rng.uniform(0.2, 0.7)) for one in conditions(BENCHMARK)
+        values |= {
+            f"test/accuracy_by_condition/{name}:{condition}": float(rng.uniform(0.2, 0.7))
+            for condition in conditions(BENCHMARK)
         }
-    return own
+    return values
 
 
-def train(recorder: Recorder, row: str, seed: int, own: Mapping[str, float], **tags: Any) -> None:
-    metrics = {name: [0.5, value, 0.5] for name, value in own.items()}
+def train(recorder: Recorder, row: str, seed: int, values: Mapping[str, float], **tags: Any) -> None:
+    metrics = {name: [0.5, value, 0.5] for name, value in values.items()}
     recorder.train(row, seed, {}, monitor=MONITOR, protocol=PROTOCOL, study="s", metrics=metrics, **tags)
 
 
 def studied(recorder: Recorder, overlaps: Mapping[str, Sequence[str]], **tags: Any) -> dict[tuple[str, int], Any]:
     """Three rows of two seeds; (row, seed) -> accuracies."""
     rng = np.random.default_rng(0)
-    found = {}
+    accuracies_of_runs = {}
     for row in ("augmix", "erm", "speckle"):
         for seed in (0, 1):
-            found[row, seed] = accuracies(rng)
-            own = {record.OVERLAPS: ",".join(overlaps[row])} if row in overlaps else {}
-            train(recorder, row, seed, found[row, seed], **own, **(tags if row == "erm" else {}))
-    return found
+            accuracies_of_runs[row, seed] = accuracies(rng)
+            overlap_tags = {record.OVERLAPS: ",".join(overlaps[row])} if row in overlaps else {}
+            train(recorder, row, seed, accuracies_of_runs[row, seed], **overlap_tags, **(tags if row == "erm" else {}))
+    return accuracies_of_runs
 
 
 def analysed(recorder: Recorder, **options: Any) -> Analysis:
     return compute(RunStore(recorder.uri), recorder.options(study="s", bootstrap=200, **options))
 
 
-def mean_error(own: Mapping[str, float], left_out: Sequence[str]) -> float:
+def mean_error(values: Mapping[str, float], left_out: Sequence[str]) -> float:
     kept = [c for c in conditions(BENCHMARK) if c.rpartition("-")[0] not in left_out]
-    return 100 * float(np.mean([1 - own[f"test/accuracy_by_condition/photos_c:{c}"] for c in kept]))
+    return 100 * float(np.mean([1 - values[f"test/accuracy_by_condition/photos_c:{c}"] for c in kept]))
 
 
 def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Recorder) -> None:
-    own = studied(recorder, {"speckle": (*NOISES, "speckle_noise"), "augmix": ("brightness",)})
+    values = studied(recorder, {"speckle": (*NOISES, "speckle_noise"), "augmix": ("brightness",)})
     analysis = analysed(recorder)
-    whole, strict = analysis.comparisons
-    assert (whole.setting, strict.setting, strict.left_out) == ("all", "strict", ())
-    assert strict.sets == whole.sets == NAMES
+    all_sets, strict = analysis.comparisons
+    assert (all_sets.setting, strict.setting, strict.left_out) == ("all", "strict", ())
+    assert strict.sets == all_sets.sets == NAMES
     intervals = analysis.pairwise.intervals.set_index(["setting", "algorithm", "dataset"])["mean"]
     effects = analysis.pairwise.effects
     assert set(effects["setting"]) == {"all", "strict"}
@@ -95,9 +96,9 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
     left_out = (*NOISES, "brightness")
     for row in ("augmix", "erm", "speckle"):
         shown = analysis.cells[row, "photos_c"].mean
-        assert shown == pytest.approx(np.mean([mean_error(own[row, seed], ()) for seed in (0, 1)]))
+        assert shown == pytest.approx(np.mean([mean_error(values[row, seed], ()) for seed in (0, 1)]))
         assert intervals["all", row, "photos_c"] == pytest.approx(shown)
-    strict_means = {row: np.mean([mean_error(own[row, s], left_out) for s in (0, 1)]) for row in ("augmix", "erm")}
+    strict_means = {row: np.mean([mean_error(values[row, s], left_out) for s in (0, 1)]) for row in ("augmix", "erm")}
     ranks = strict.ranks.loc["photos_c"]
     assert (ranks["erm"] < ranks["augmix"]) == (strict_means["erm"] < strict_means["augmix"])
 
@@ -117,19 +118,19 @@ def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> 
     from biasbed.analysis.comparisons import strict_setting
     from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN
 
-    own = studied(recorder, {"speckle": NOISES})
+    values = studied(recorder, {"speckle": NOISES})
     analysis = analysed(recorder, selection="best_validation")
-    column = next(one for one in analysis.sets if one.name == "released_c")
+    column = next(candidate for candidate in analysis.sets if candidate.name == "released_c")
     declared = strict_setting._declare_without(column, PROTOCOL, NOISES)
-    found = strict_setting.derived.values(declared, own["erm", 0])[str(column.metric)]
+    derived = strict_setting.derived.values(declared, values["erm", 0])[str(column.metric)]
     kept = [name for name in BENCHMARK if name not in NOISES]
-    clean = 1 - own["erm", 0]["test/accuracy/photos"]
+    clean = 1 - values["erm", 0]["test/accuracy/photos"]
     errors = {
-        name: [1 - own["erm", 0][f"test/accuracy_by_condition/released_c:{name}-{s}"] for s in range(1, 6)]
+        name: [1 - values["erm", 0][f"test/accuracy_by_condition/released_c:{name}-{s}"] for s in range(1, 6)]
         for name in kept
     }
     each = [(sum(e) - 5 * clean) / (5 * (ALEXNET[name] - ALEXNET_CLEAN)) for name, e in errors.items()]
-    assert found == pytest.approx(np.mean(each))
+    assert derived == pytest.approx(np.mean(each))
 
 
 @pytest.mark.usefixtures("without_evidence")
@@ -147,8 +148,8 @@ def test_a_set_of_which_nothing_is_left_is_left_out(recorder: Recorder) -> None:
 @pytest.mark.usefixtures("without_evidence")
 def test_a_row_without_numbers_by_condition_takes_the_column_out(recorder: Recorder) -> None:
     """As runs of others may: they have the headline alone."""
-    own = studied(recorder, {"speckle": NOISES})
-    alone = {name: value for name, value in own["erm", 0].items() if "by_condition" not in name}
+    values = studied(recorder, {"speckle": NOISES})
+    alone = {name: value for name, value in values["erm", 0].items() if "by_condition" not in name}
     alone |= {"test/mean_error/photos_c": 0.5, "test/relative_mce/released_c": 0.6}
     train(recorder, "other", 0, alone)
     strict = analysed(recorder).comparisons[1]

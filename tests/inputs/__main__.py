@@ -28,7 +28,7 @@ def tried(cases: Iterable[Case], folder: Path, materials: Path) -> Iterator[Verd
         yield try_case(case, folder / f"case{number}", materials, known)
 
 
-def told(verdict: Verdict) -> str:
+def format_verdict(verdict: Verdict) -> str:
     """Return the problems of a case, in lines."""
     said = "\n    ".join(verdict.done.stderr.strip().splitlines()[-4:])
     words = " ".join(verdict.case.words)
@@ -48,13 +48,17 @@ def main(patterns: Sequence[str]) -> int:
     for verdict in tried(chosen, folder, materials):
         verdicts.append(verdict)
         if verdict.problems:
-            print(told(verdict), flush=True)
+            print(format_verdict(verdict), flush=True)
     broken = [verdict for verdict in verdicts if verdict.problems]
-    accepted = sum(one.done.returncode == 0 for one in verdicts)
-    slowest = sorted(verdicts, key=lambda one: -one.done.seconds)[:10]
-    largest = max(verdicts, key=lambda one: one.done.peak)
+    accepted = sum(verdict_of_case.done.returncode == 0 for verdict_of_case in verdicts)
+    slowest = sorted(verdicts, key=lambda verdict_of_case: -verdict_of_case.done.seconds)[:10]
+    largest = max(verdicts, key=lambda verdict_of_case: verdict_of_case.done.peak)
     print(f"{len(verdicts)} cases in {time.monotonic() - began:.0f} s; slowest:")
-    print("\n".join(f"    {one.done.seconds:.1f} s {one.case.name}" for one in slowest))
+    print(
+        "\n".join(
+            f"    {verdict_of_case.done.seconds:.1f} s {verdict_of_case.case.name}" for verdict_of_case in slowest
+        )
+    )
     print(f"largest: {largest.done.peak / 2**20:.0f} MiB {largest.case.name}")
     print(f"{len(verdicts) - len(broken)} of {len(verdicts)} keep the law; {accepted} were accepted; see {folder}")
     return 1 if broken else 0

@@ -25,7 +25,7 @@ def test_a_sample_keeps_the_law(tmp_path: Path) -> None:
     materials = make_materials(tmp_path / "materials")
     verdicts = list(harness.tried(spread(25, seed=1), tmp_path, materials))
     assert len(verdicts) > 20
-    assert [harness.told(verdict) for verdict in verdicts if verdict.problems] == []
+    assert [harness.format_verdict(verdict) for verdict in verdicts if verdict.problems] == []
 
 
 @pytest.mark.slow

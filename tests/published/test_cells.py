@@ -64,7 +64,7 @@ def test_rows_have_unlike_sets_measures_and_units() -> None:
     assert set(runs["deepaug"].scores) == {"imagenet_r", "gap_r", "imagenet_c"}
     assert runs["deepaug"].further["rounding"] == {"imagenet_r": 0.0005, "gap_r": 0.05, "imagenet_c": 0.005}
     assert runs["deepaug"].metrics(paper.protocol)["test/mce/imagenet_c"] == 0.6
-    sets = {entry.name: entry for entry in paper.protocol.sets}
+    sets = {set_record.name: set_record for set_record in paper.protocol.sets}
     assert [(e.headline, e.unit, e.higher_is_better) for e in sets.values()] == [
         *[("accuracy", "", True)] * 2, ("lost_on_r", "points", False), ("mce", "%", False),
     ]  # fmt: skip
@@ -202,8 +202,8 @@ def test_a_column_may_have_several_measures_and_others_follow(folder: Path) -> N
     metrics = paper.runs()[0].metrics(paper.protocol)
     assert (metrics["test/accuracy/a"], metrics["test/conflicting_accuracy/a"]) == (0.5, 0.2)
     assert metrics["test/rounding/a:conflicting_accuracy"] == 0.005
-    (entry,) = paper.protocol.derived
-    assert (entry.metric, entry.references) == ("test/aligned_accuracy/a", (30.0, 10.0))
+    (derived,) = paper.protocol.derived
+    assert (derived.metric, derived.references) == ("test/aligned_accuracy/a", (30.0, 10.0))
 
 
 @pytest.mark.parametrize(

@@ -42,20 +42,20 @@ def paper() -> PaperOfCells:
 @pytest.fixture(scope="module")
 def values(paper: PaperOfCells) -> Mapping[str, dict[str, float]]:
     """Method -> metric -> value, with those that follow."""
-    found = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
-    return {name: own | derived.values(paper.protocol.derived, own) for name, own in found.items()}
+    stored = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
+    return {name: metrics | derived.values(paper.protocol.derived, metrics) for name, metrics in stored.items()}
 
 
 def test_every_cell_has_both_measures_with_their_spread(paper: PaperOfCells) -> None:
     assert len(paper.runs()) == 9
-    assert [entry.name for entry in paper.protocol.sets] == [
+    assert [set_record.name for set_record in paper.protocol.sets] == [
         *(f"{name}-{s}" for name in ("colored_mnist_10", "bffhq_ac", "waterbirds_ac") for s in ("0_5", 1, 2, 5, 20)),
         *BAR,
     ]  # fmt: skip
     for measure in ("accuracy", "conflicting_accuracy"):
-        found = [c for own in paper.cells.values() for (_, what), c in own.items() if what == measure]
-        assert len(found) == 156
-        assert all(cell["num_runs"] == 5 and "std_over_runs" in cell for cell in found)
+        cells_of_measure = [c for of_row in paper.cells.values() for (_, name), c in of_row.items() if name == measure]
+        assert len(cells_of_measure) == 156
+        assert all(cell["num_runs"] == 5 and "std_over_runs" in cell for cell in cells_of_measure)
     metrics = next(run for run in paper.runs() if run.algorithm == "lff").metrics(paper.protocol)
     assert metrics["test/accuracy/colored_mnist_10-0_5"] == 0.6201
     assert metrics["test/std_over_runs/colored_mnist_10-0_5"] == pytest.approx(0.0676)
@@ -65,8 +65,8 @@ def test_every_cell_has_both_measures_with_their_spread(paper: PaperOfCells) -> 
 
 
 def test_what_is_on_neither_table_is_that_bar_has_no_bias_labels(paper: PaperOfCells) -> None:
-    every = {entry.name for entry in paper.protocol.sets}
-    lacking = {row: every - {column for column, _ in own} for (_, row), own in paper.cells.items()}
+    every = {set_record.name for set_record in paper.protocol.sets}
+    lacking = {row: every - {column for column, _ in of_row} for (_, row), of_row in paper.cells.items()}
     assert {row: sorted(lost) for row, lost in lacking.items() if lost} == dict.fromkeys(("lnl", "end"), sorted(BAR))
     tags = {run.algorithm: paper.tags(run).get(record.NEEDS) for run in paper.runs()}
     assert tags == {
@@ -82,24 +82,24 @@ def test_aligned_accuracy_and_ac_score_follow_and_are_not_stored(
     """LfF on Colored MNIST at 0.5 %: 62.01 % of 10,000 images are right; of these 8,963 are conflicting."""
     stored = paper.runs()[0].metrics(paper.protocol)
     assert not any(name.startswith(("test/aligned_accuracy", "test/ac_score")) for name in stored)
-    own, column = values["lff"], "colored_mnist_10-0_5"
-    conflicting = own[f"test/conflicting_accuracy/{column}"]
+    metrics, column = values["lff"], "colored_mnist_10-0_5"
+    conflicting = metrics[f"test/conflicting_accuracy/{column}"]
     aligned = (0.6201 * 10_000 - conflicting * 8_963) / 1_037
-    assert own[f"test/aligned_accuracy/{column}"] == pytest.approx(aligned)
-    assert own[f"test/ac_score/{column}"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
-    assert own[f"test/accuracy_difference/{column}"] == pytest.approx(aligned - conflicting)
+    assert metrics[f"test/aligned_accuracy/{column}"] == pytest.approx(aligned)
+    assert metrics[f"test/ac_score/{column}"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
+    assert metrics[f"test/accuracy_difference/{column}"] == pytest.approx(aligned - conflicting)
 
 
 def test_one_aligned_accuracy_would_be_beyond_all_images(values: Mapping[str, dict[str, float]]) -> None:
     """By the rounding of what it follows from: 100.04 % as printed; it is kept at 100."""
-    derivations = {entry.metric: entry for entry in cells.read("debiasing").protocol.derived}
+    derivations = {derivation.metric: derivation for derivation in cells.read("debiasing").protocol.derived}
     beyond = []
-    for own in values.values():
-        for name, value in own.items():
+    for metrics in values.values():
+        for name, value in metrics.items():
             if name.startswith("test/aligned_accuracy"):
-                whole, part = (own[metric] for metric in derivations[name].inputs)
+                accuracy, part = (metrics[metric] for metric in derivations[name].inputs)
                 rest, images = derivations[name].references
-                unkept = 100 * (whole * (rest + images) - part * images) / rest
+                unkept = 100 * (accuracy * (rest + images) - part * images) / rest
                 assert 0 <= value <= 1
                 beyond += [f"{unkept:.2f}"] if unkept > 100 + 1e-9 else []
     assert beyond == ["100.04"]
@@ -116,13 +116,13 @@ def test_the_mean_of_the_rest(values: tuple[float, float], expected: float) -> N
 
 def over_data_sets(paper: PaperOfCells, without_bar: bool) -> RankTests:
     """Means over severities of unbiased accuracy; without BAR all methods, else those that have it."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for (_, row), own in paper.cells.items():
-        for (column, measure), cell in own.items():
+    values: dict[str, dict[str, list[float]]] = {}
+    for (_, row), of_row in paper.cells.items():
+        for (column, measure), cell in of_row.items():
             data = column.partition("-")[0]
             if measure == "accuracy" and not (without_bar and data == "bar_ac"):
-                found.setdefault(row, {}).setdefault(data, []).append(cell["value"])
-    means = {row: {data: statistics.fmean(all_of) for data, all_of in own.items()} for row, own in found.items()}
+                values.setdefault(row, {}).setdefault(data, []).append(cell["value"])
+    means = {row: {data: statistics.fmean(all_of) for data, all_of in of_row.items()} for row, of_row in values.items()}
     return friedman.compare(pd.DataFrame(means).dropna(axis="columns"), alpha=0.05, noun="data set")
 
 
@@ -132,11 +132,11 @@ def over_data_sets(paper: PaperOfCells, without_bar: bool) -> RankTests:
 def test_what_the_omnibus_test_says(
     paper: PaperOfCells, without_bar: bool, methods: int, sets: int, chi2: float
 ) -> None:
-    found = over_data_sets(paper, without_bar)
-    assert found.friedman is not None
-    assert (len(found.algorithms), len(found.sets)) == (methods, sets)
-    assert found.friedman.chi2 == pytest.approx(chi2, abs=5e-4)
-    assert not found.significant
+    tests = over_data_sets(paper, without_bar)
+    assert tests.friedman is not None
+    assert (len(tests.algorithms), len(tests.sets)) == (methods, sets)
+    assert tests.friedman.chi2 == pytest.approx(chi2, abs=5e-4)
+    assert not tests.significant
 
 
 # --- imported and analysed --------------------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ def imported(once: Callable[..., Any]) -> str:
             import_runs("debiasing", uri)
         return uri
 
-    found: str = once("imported_debiasing", make)
-    return found
+    tracking_uri: str = once("imported_debiasing", make)
+    return tracking_uri
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,8 @@ def analysed(imported: str, once: Callable[..., Any]) -> Analysis:
             patch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
             return load(imported, study="published_debiasing", bootstrap=200)
 
-    found: Analysis = once("analysis_of_debiasing", make)
-    return found
+    analysis: Analysis = once("analysis_of_debiasing", make)
+    return analysis
 
 
 def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(analysed: Analysis) -> None:
@@ -174,7 +174,11 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
 
     by_setting = {comparison.setting: comparison for comparison in analysed.comparisons}
     text = " ".join(summary.render(analysed).split())
-    chi2 = {name: one.friedman.chi2 for name, one in by_setting.items() if one.friedman is not None}
+    chi2 = {
+        name: comparison_of.friedman.chi2
+        for name, comparison_of in by_setting.items()
+        if comparison_of.friedman is not None
+    }
     assert sorted(round(value, 3) for value in chi2.values()) == [0.857, 3.111]
     assert not any(comparison.significant for comparison in analysed.comparisons)
     reach = by_setting["all"].reach
@@ -190,8 +194,8 @@ def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
     """(method, column) -> mean and deviation as the paper prints them, from the file of its numbers."""
     path = resources.files("biasbed.published") / "debiasing.csv"
     rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    own = (row for row in rows if row["measure"] == measure)
-    return {(r["row"], r["column"]): (f"{float(r['value']):.2f}", f"{float(r['spread']):.2f}") for r in own}
+    of_measure = (row for row in rows if row["measure"] == measure)
+    return {(r["row"], r["column"]): (f"{float(r['value']):.2f}", f"{float(r['spread']):.2f}") for r in of_measure}
 
 
 @pytest.mark.parametrize(("name", "measure"), [("debiasing_2", "accuracy"), ("debiasing_3", "conflicting_accuracy")])
@@ -203,12 +207,14 @@ def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measu
     columns = {head: column.set for head, column in layout.columns.items()}
     cells: dict[tuple[str, str], str] = {}
     for row, (_, *numbers) in zip(layout.rows, table.rows, strict=True):
-        cells |= {(row, column): cell.published for column, cell in zip(columns.values(), numbers, strict=True)}
+        cells |= {
+            (row, column): shown_cell.published for column, shown_cell in zip(columns.values(), numbers, strict=True)
+        }
     expected = printed(measure)
     assert len(expected) == 156
-    shown = {place: text for place, text in cells.items() if text}
-    assert shown == {place: value for place, (value, _) in expected.items()}
-    assert {place for place, text in cells.items() if not text} == {(m, c) for m in ("lnl", "end") for c in BAR}
+    shown = {cell: text for cell, text in cells.items() if text}
+    assert shown == {cell: value for cell, (value, _) in expected.items()}
+    assert {cell for cell, text in cells.items() if not text} == {(m, c) for m in ("lnl", "end") for c in BAR}
 
 
 @pytest.mark.parametrize(
@@ -221,12 +227,12 @@ def test_another_measure_is_compared(
     """LfF on Waterbirds at 20 %: conflicting accuracy as printed, and what follows, of which no spread is known."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
     monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
-    found = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
-    row = found.scores.set_index("algorithm").loc["lff"]
+    analysis = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
+    row = analysis.scores.set_index("algorithm").loc["lff"]
     assert row["mean"] == pytest.approx(mean, abs=0.05)
     assert row["std"] == pytest.approx(std, nan_ok=True)
     assert row["num_runs"] == 5
-    assert found.sets[0].higher_is_better == (measure == "conflicting_accuracy")
+    assert analysis.sets[0].higher_is_better == (measure == "conflicting_accuracy")
 
 
 def test_own_runs_stand_beside_the_published_ones(
@@ -242,9 +248,12 @@ def test_own_runs_stand_beside_the_published_ones(
         for cell, score in (("colored_mnist_10-0_5", 0.34), ("colored_mnist_10-2", 0.55)):
             recorder.train("erm", seed, (score + 0.01 * seed,), protocol=protocol, cell=cell, study="main")
     options: dict[str, Any] = dict(study="main", bootstrap=200, compare="published", with_published=True)
-    found = load(recorder.uri, **options)
-    assert set(found.algorithms) == {"erm", *(f"{run.algorithm}@debiasing" for run in cells.read("debiasing").runs())}
-    card = found.data(PUBLISHED_CARD).set_index("dataset")
+    analysis = load(recorder.uri, **options)
+    assert set(analysis.algorithms) == {
+        "erm",
+        *(f"{run.algorithm}@debiasing" for run in cells.read("debiasing").runs()),
+    }
+    card = analysis.data(PUBLISHED_CARD).set_index("dataset")
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
@@ -269,8 +278,8 @@ def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
     measured = replace(protocol.sets[0], measures=("accuracy", "aligned_accuracy", "conflicting_accuracy"))
     protocol = replace(protocol, sets=(measured,))
     for seed in range(2):
-        own = {f"{kind}/{name}": [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
-        more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
+        metrics = {f"{kind}/{name}": [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
+        more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=metrics)
         recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
     analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True, report=("debiasing_3",))
     table = next(LAYOUTS.show(analysis.data(LAYOUTS), analysis, Links(analysis)))
@@ -286,6 +295,6 @@ def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
 def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
     """By which published columns stand beside one's own: the data set, and the severity as it is written."""
     severities = {f"-{record.slug(f'{severity:g}')}" for severity in (0.5, 1.0, 2.0, 5.0, 20.0)}
-    for entry in paper.protocol.sets:
-        assert entry.name.removeprefix(entry.block) in severities
+    for set_record in paper.protocol.sets:
+        assert set_record.name.removeprefix(set_record.block) in severities
     assert biased.DATA_SETS.identifier("Colored MNIST") == paper.protocol.sets[0].block

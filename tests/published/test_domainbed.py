@@ -21,10 +21,10 @@ def papers() -> dict[str, PaperOfCells]:
 
 
 def data_sets(paper: PaperOfCells) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for entry in paper.protocol.sets:
-        found.setdefault(entry.block, []).append(entry.name)
-    return found
+    names: dict[str, list[str]] = {}
+    for set_record in paper.protocol.sets:
+        names.setdefault(set_record.block, []).append(set_record.name)
+    return names
 
 
 def means(paper: PaperOfCells, rule: str) -> dict[str, dict[str, float]]:
@@ -51,7 +51,9 @@ def test_every_cell_is_there(papers: dict[str, PaperOfCells], name: str, methods
     assert len(paper.runs()) == 3 * methods
     assert sum(len(of_row) for of_row in paper.cells.values()) == numbers
     assert all(
-        cell["num_runs"] == 3 and "std_over_runs" in cell for own in paper.cells.values() for cell in own.values()
+        cell["num_runs"] == 3 and "std_over_runs" in cell
+        for cells_of_row in paper.cells.values()
+        for cell in cells_of_row.values()
     )
     assert paper.description.summary == {"spread": "standard_error", "ddof": 0}
 
@@ -59,12 +61,12 @@ def test_every_cell_is_there(papers: dict[str, PaperOfCells], name: str, methods
 @pytest.mark.parametrize("name", [PREPRINT, CONFERENCE])
 def test_domains_are_called_as_the_suite_calls_them(papers: dict[str, PaperOfCells], name: str) -> None:
     """By which published columns stand beside one's own."""
-    known = {data: domain_data.DATA_SETS.load(data)().domains(None) for data in domain_data.DATA_SETS}
-    found: dict[str, list[str]] = {}
-    for entry in papers[name].protocol.sets:
-        assert entry.name == f"{entry.block}-{entry.domain}"
-        found.setdefault(entry.block, []).append(entry.domain)
-    assert found == {data: list(domains) for data, domains in known.items()}
+    of_suites = {data: domain_data.DATA_SETS.load(data)().domains(None) for data in domain_data.DATA_SETS}
+    of_paper: dict[str, list[str]] = {}
+    for set_record in papers[name].protocol.sets:
+        assert set_record.name == f"{set_record.block}-{set_record.domain}"
+        of_paper.setdefault(set_record.block, []).append(set_record.domain)
+    assert of_paper == {data: list(domains) for data, domains in of_suites.items()}
 
 
 # Some of the averages that the papers print beside their domains; all others follow from the same cells.
@@ -94,19 +96,19 @@ def test_means_over_domains_are_those_printed(papers: dict[str, PaperOfCells], n
     ],
 )
 def test_what_the_omnibus_test_says(papers: dict[str, PaperOfCells], name: str, rule: str, f: float, p: float) -> None:
-    found = rank_tests(papers[name], rule).friedman
-    assert found is not None
-    assert found.f == pytest.approx(f, abs=5e-5)
-    assert found.p == pytest.approx(p, rel=5e-3)
+    test = rank_tests(papers[name], rule).friedman
+    assert test is not None
+    assert test.f == pytest.approx(f, abs=5e-5)
+    assert test.p == pytest.approx(p, rel=5e-3)
     if (name, rule) == (PREPRINT, "training_domain_validation"):
-        assert found.chi2 == pytest.approx(8.489, abs=5e-4)
+        assert test.chi2 == pytest.approx(8.489, abs=5e-4)
 
 
-def separated(found: RankTests) -> dict[tuple[str, str], float]:
+def separated(tests: RankTests) -> dict[tuple[str, str], float]:
     """The pairs that Nemenyi's test tells apart, where the omnibus test lets one speak of pairs."""
-    names = found.algorithms
+    names = tests.algorithms
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    return {pair: found.p(*pair) for pair in pairs if found.significant and found.p(*pair) < 0.05}
+    return {pair: tests.p(*pair) for pair in pairs if tests.significant and tests.p(*pair) < 0.05}
 
 
 def test_what_pairs_can_be_told_apart(papers: dict[str, PaperOfCells]) -> None:

@@ -73,8 +73,8 @@ def test_a_job_becomes_a_trial_with_our_names(tmp_path: Path) -> None:
     assert rows["val/accuracy/training_domains", 0] == 0.225  # of the domains 0 and 3
     protocol = record.Protocol.from_json((tmp_path / "artifacts" / record.PROTOCOL_FILE).read_text())
     assert protocol.hash == run.tags[record.PROTOCOL_HASH]
-    assert [entry.domain for entry in protocol.columns] == ["art_painting", "cartoon", "photo", "sketch"]
-    assert [entry.name for entry in protocol.judged(["photo"])] == ["pacs-photo"]
+    assert [set_record.domain for set_record in protocol.columns] == ["art_painting", "cartoon", "photo", "sketch"]
+    assert [set_record.name for set_record in protocol.judged(["photo"])] == ["pacs-photo"]
 
 
 def test_data_sets_that_nobody_knows_have_numbered_domains(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_which_jobs_are_done(tmp_path: Path) -> None:
         (job(tmp_path / "told", 3, done=False) / "results.jsonl").read_text().replace('"steps": null', '"steps": 901')
     )
     (tmp_path / "told" / "results.jsonl").write_text(line)
-    found = {Path(one.origin).name: one.is_done for one in sweeps.read(tmp_path)}
-    assert found == {"marked": True, "short": False, "long": True, "told": False}
+    is_done_by_name = {Path(sweep_job.origin).name: sweep_job.is_done for sweep_job in sweeps.read(tmp_path)}
+    assert is_done_by_name == {"marked": True, "short": False, "long": True, "told": False}
 
 
 def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(

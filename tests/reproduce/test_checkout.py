@@ -58,12 +58,12 @@ def worktrees(package: Path) -> int:
 
 def test_a_commit_is_checked_out_and_removed_again(repository: tuple[Path, list[str]], tmp_path: Path) -> None:
     package, (first, second) = repository
-    place = tmp_path / "code"
+    folder = tmp_path / "code"
     for name, word in ((first, "first"), (second, "second")):
         assert checkout.commit(original(**{record.GIT_COMMIT: name})) == name
-        with checkout.worktree(name, place) as source:
+        with checkout.worktree(name, folder) as source:
             assert (source / "biasbed" / "word.py").read_text() == word
-        assert not place.exists()
+        assert not folder.exists()
         assert worktrees(package) == 1
     assert (package / "word.py").read_text() == "second"
 
@@ -95,8 +95,8 @@ def test_the_training_runs_that_code_with_these_words(
     monkeypatch.setenv("MLFLOW_RUN_ID", "x")
     seen = tmp_path / "seen"
     assert checkout.run_command(package.parent, "train", {"seed": "3", "sets": "a,b"}, {"SEEN": str(seen)}) == 7
-    wanted = (["train", "--seed=3", "--sets=a,b"], str(package / "__main__.py"), None)
-    assert seen.read_text() == repr(wanted)
+    call = (["train", "--seed=3", "--sets=a,b"], str(package / "__main__.py"), None)
+    assert seen.read_text() == repr(call)
 
 
 def test_code_that_can_not_be_asked_is_said_in_one_line(repository: tuple[Path, list[str]]) -> None:

@@ -100,8 +100,8 @@ def test_bit_equal_then_different_where_the_record_says_other_numbers(
     assert "100.00 %" in out
     (second,) = all_runs(tracking, kind="reproduction")
     assert second.info.status == "FINISHED"
-    wanted = {record.REPRODUCES: run_id, record.VERDICT: "bit-equal", record.STUDY: "reproduce"}
-    assert {name: second.data.tags[name] for name in wanted} == wanted
+    expected = {record.REPRODUCES: run_id, record.VERDICT: "bit-equal", record.STUDY: "reproduce"}
+    assert {name: second.data.tags[name] for name in expected} == expected
     assert stored(tracking, second.info.run_id) == stored(tracking, run_id)
     assert [run.info.run_id for run in all_runs(tracking, kind="train")] == [run_id]
     rows = table(second, tracking, record.REPRODUCTION_FILE)
@@ -150,17 +150,17 @@ def test_cut_off_and_called_again(original: Any, again: Run, tracking: str, monk
 
 
 def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run, images: Path, tracking: str) -> None:
-    place = ("--data_dir", str(images))
+    data_dir = ("--data_dir", str(images))
     sorted((images / "ink" / "circle").iterdir())[0].unlink()
-    code, out, err = again(original.info.run_id, *place)
+    code, out, err = again(original.info.run_id, *data_dir)
     assert code == 2
     assert "the images here are not those of the run" in err
     assert "images (fingerprint)" in out
-    code, _, err = again(original.info.run_id, *place, "--allow", "data")
+    code, _, err = again(original.info.run_id, *data_dir, "--allow", "data")
     assert code == 2
     assert "the protocol here is not that of the run (other images of ink)" in err
     shutil.rmtree(images / "ink")
-    code, _, err = again(original.info.run_id, *place, "--allow", "data,protocol")
+    code, _, err = again(original.info.run_id, *data_dir, "--allow", "data,protocol")
     assert code == 2
     assert "can't be repeated here" in err
     assert len(all_runs(tracking)) == 1
@@ -194,10 +194,10 @@ def test_what_can_not_be_repeated_is_said_in_one_line(
     if change:
         tags = {record.KIND: change.get("kind", "train"), record.DATA_FINGERPRINT: "other"}
         run_id = client.create_run("0", tags=tags).info.run_id
-        whole = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val").to_json()
+        right = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val").to_json()
         for key, name in (("config", record.CONFIG_FILE), ("protocol", record.PROTOCOL_FILE)):
             if key in change:
-                client.log_text(run_id, whole if change[key] == "whole" else change[key], name)
+                client.log_text(run_id, right if change[key] == "whole" else change[key], name)
         client.set_terminated(run_id, change.get("status", "FINISHED"))
     code, _, err = again(run_id)
     assert code in (1, 2)
@@ -217,41 +217,41 @@ def test_the_words_of_a_config_give_the_config(tracking: str) -> None:
     from biasbed.config import plain
     from biasbed.training.resolve import resolve
 
-    given = {"suite": "demo", "steps": "7", "sets": "edge,sketch", "optim.milestones": "0.25,0.75"}
-    config = resolve({**given, "optim.lr": "0.1234567890123456", "augment.flip": "true", "algorithm": "infodrop"})
+    flags = {"suite": "demo", "steps": "7", "sets": "edge,sketch", "optim.milestones": "0.25,0.75"}
+    config = resolve({**flags, "optim.lr": "0.1234567890123456", "augment.flip": "true", "algorithm": "infodrop"})
     protocol = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val")
     written = yaml.safe_load(yaml.safe_dump(plain(config)))
-    found = Original("a" * 32, "x", {}, written, protocol, "").settings({"seed": "3", "no_such_setting": "1"})
-    assert plain(resolve(found)) == {**plain(config), "seed": 3}
+    repeated = Original("a" * 32, "x", {}, written, protocol, "").settings({"seed": "3", "no_such_setting": "1"})
+    assert plain(resolve(repeated)) == {**plain(config), "seed": 3}
 
 
 def test_an_environment_is_read_as_it_is_written() -> None:
     text = provenance.environment()
-    found = differences.environment(text)
+    environment = differences.environment(text)
     import torch
 
-    assert found["threads"] == str(torch.get_num_threads())
-    assert found["package torch"] == importlib.metadata.version("torch")
-    assert found["capability"] == torch.backends.cpu.get_cpu_capability()
-    older = text.replace(f"cpu capability {found['capability']}\n", "")
-    assert {**differences.environment(older), "capability": found["capability"]} == found
+    assert environment["threads"] == str(torch.get_num_threads())
+    assert environment["package torch"] == importlib.metadata.version("torch")
+    assert environment["capability"] == torch.backends.cpu.get_cpu_capability()
+    older = text.replace(f"cpu capability {environment['capability']}\n", "")
+    assert {**differences.environment(older), "capability": environment["capability"]} == environment
     assert differences.environment("") == {}
 
 
 def test_packages_that_make_numbers_are_shown_and_others_listed() -> None:
     protocol = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val")
     there = provenance.environment() + "torch==1.0\nSome_Package==2\n"
-    found = differences.differences(Original("a" * 32, "x", {}, {}, protocol, there), {}, provenance.environment())
-    other = {d.name: d.shown for d in found if not d.same}
-    assert other == {"package torch": True, "package some-package": False}
+    differing = differences.differences(Original("a" * 32, "x", {}, {}, protocol, there), {}, provenance.environment())
+    shown = {d.name: d.shown for d in differing if not d.same}
+    assert shown == {"package torch": True, "package some-package": False}
 
 
 def test_two_trees_with_uncommitted_changes_are_not_called_equal() -> None:
     protocol = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val")
     for there, here, same in (("true", "true", False), ("false", "true", False), ("false", "false", True)):
         first = Original("a" * 32, "x", {record.GIT_DIRTY: there}, {}, protocol, "")
-        found = differences.differences(first, {record.GIT_DIRTY: here}, "")
-        assert {d.name: d.same for d in found}["uncommitted changes"] == same
+        differing = differences.differences(first, {record.GIT_DIRTY: here}, "")
+        assert {d.name: d.same for d in differing}["uncommitted changes"] == same
 
 
 @pytest.mark.slow
@@ -280,5 +280,5 @@ def test_other_seeds_are_those_of_the_configuration_once_each(original: Any, tra
         run_id = client.create_run("0", tags={**original.data.tags, record.SEED: "7", **changed}).info.run_id
         client.set_terminated(run_id)
     client.create_run("0", tags={**original.data.tags, record.SEED: "8"})  # not finished
-    found = other_seeds(tracking, read(tracking, original.info.run_id))
-    assert sorted(client.get_run(one).data.tags[record.SEED] for one in found) == ["100", "101"]
+    run_ids = other_seeds(tracking, read(tracking, original.info.run_id))
+    assert sorted(client.get_run(seed_run).data.tags[record.SEED] for seed_run in run_ids) == ["100", "101"]

@@ -97,9 +97,9 @@ def test_the_limit_is_where_different_begins() -> None:
     others = [history(0.30 + 0.01 * k) for k in range(5)]
     rows = verdict.compare(PROTOCOL, history(0.3), history(0.3001), others, 0.05)
     limit = next(row.limit for row in rows if row.metric == "test/accuracy/edge")
-    for factor, wanted in ((0.999, {WITHIN}), (1.001, {DIFFERENT})):
-        found = verdicts(history(0.3), history(0.3 + factor * limit), *others)
-        assert {found[name] for name in DECIDING} == wanted  # all three are one number here, up to its scale
+    for factor, expected in ((0.999, {WITHIN}), (1.001, {DIFFERENT})):
+        verdict_of = verdicts(history(0.3), history(0.3 + factor * limit), *others)
+        assert {verdict_of[name] for name in DECIDING} == expected  # all three are one number here, up to its scale
 
 
 @pytest.mark.parametrize("seeds", [3, pytest.param(9, marks=pytest.mark.slow)])
@@ -108,7 +108,7 @@ def test_another_seed_is_called_different_as_rarely_as_promised(seeds: int) -> N
     generator = np.random.default_rng(0)
     sets = tuple(record.SetRecord(f"s{k}", "accuracy", 100, 10, 0.1) for k in range(11))
     protocol = record.Protocol("toy", sets, ("train",), ("val",), MONITOR)
-    names = [MONITOR, *(f"test/accuracy/{entry.name}" for entry in sets)]
+    names = [MONITOR, *(f"test/accuracy/{set_record.name}" for set_record in sets)]
     wrong, trials = 0, 300
     for _ in range(trials):
         drawn = generator.normal(0.5, 0.01, (seeds + 2, len(names)))
@@ -118,9 +118,9 @@ def test_another_seed_is_called_different_as_rarely_as_promised(seeds: int) -> N
 
 
 def test_agreement_counts_images_that_both_have() -> None:
-    found = verdict.agreement(
+    agreement = verdict.agreement(
         "edge", "best", {"a": "cat", "b": "dog", "c": "cat"}, {"a": "cat", "b": "cat", "d": "dog"}
     )
-    assert found is not None
-    assert (found.images, found.equal, found.share) == (2, 1, 0.5)
+    assert agreement is not None
+    assert (agreement.images, agreement.equal, agreement.share) == (2, 1, 0.5)
     assert verdict.agreement("edge", "best", {"a": "cat"}, {}) is None

@@ -27,8 +27,8 @@ from helpers.small_study import Forked, settings, words
 
 
 def table(image_root: Path, *algorithms: str, seeds: int = 2, **more: str) -> StudyTable:
-    own = {name: {"algorithm": name} for name in algorithms}
-    return StudyTable("folders", "mine", own, tuple(range(seeds)), settings(image_root, workers="0", **more))
+    rows = {name: {"algorithm": name} for name in algorithms}
+    return StudyTable("folders", "mine", rows, tuple(range(seeds)), settings(image_root, workers="0", **more))
 
 
 def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) -> plan.StudyPlan:
@@ -40,13 +40,13 @@ def planned(image_root: Path, tmp_path: Path, *algorithms: str, **options: str) 
 
 def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking: str, tmp_path: Path) -> None:
     """Folder and key of every run are those of the same settings given to `train`, though images are read once."""
-    found = planned(image_root, tmp_path, "erm", "infodrop", nproc="1")
-    assert [run.name for run in found.runs] == ["erm-seed0", "infodrop-seed0", "erm-seed1", "infodrop-seed1"]
-    for run in found.runs:
+    study_plan = planned(image_root, tmp_path, "erm", "infodrop", nproc="1")
+    assert [run.name for run in study_plan.runs] == ["erm-seed0", "infodrop-seed0", "erm-seed1", "infodrop-seed1"]
+    for run in study_plan.runs:
         alone = job.plan(resolve(run.overrides))
         assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
         assert run.total == 2
-    assert found.workers == 2
+    assert study_plan.workers == 2
     assert not run_folders(tmp_path / "home")
 
 
@@ -71,19 +71,19 @@ def test_wrong_studies_are_refused_before_anything_is_made(
 
 
 def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
-    entry = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["benchmark"]
-    flags = {name: str(parameter["default"]) for name, parameter in entry["parameters"].items()}
-    known = specs(benchmark.BenchmarkOptions)
-    options = build(benchmark.BenchmarkOptions, {name: value for name, value in flags.items() if name in known})
+    entry_point = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["benchmark"]
+    flags = {name: str(parameter["default"]) for name, parameter in entry_point["parameters"].items()}
+    declared = specs(benchmark.BenchmarkOptions)
+    options = build(benchmark.BenchmarkOptions, {name: value for name, value in flags.items() if name in declared})
     assert options == benchmark.BenchmarkOptions()
-    assert {value for name, value in flags.items() if name not in known} == {"auto"}
+    assert {value for name, value in flags.items() if name not in declared} == {"auto"}
 
 
 def test_flags_win_over_the_table(image_root: Path) -> None:
     options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
-    found = benchmark.build_table(options, {"steps": "7"})
-    assert (found.study, found.seeds, list(found.rows)) == ("other", (4,), ["padain", "erm"])
-    assert found.settings == {"steps": "7"}
+    built = benchmark.build_table(options, {"steps": "7"})
+    assert (built.study, built.seeds, list(built.rows)) == ("other", (4,), ["padain", "erm"])
+    assert built.settings == {"steps": "7"}
 
 
 # --- the study's run --------------------------------------------------------------------------------------------------
@@ -97,14 +97,14 @@ def test_there_is_one_run_of_the_study_whoever_calls(tracking: str) -> None:
     assert StudyRun(tracking, "mine", "folders", "auto", None).run_id == first.run_id
     client = MlflowClient(tracking)
     assert client.get_run(first.run_id).info.status == "RUNNING"
-    given = client.create_run("0").info.run_id  # what `mlflow run` opens for a later call
-    assert StudyRun(tracking, "mine", "folders", "auto", given).run_id == first.run_id
-    assert client.get_run(given).data.tags["mlflow.parentRunId"] == first.run_id
+    opened = client.create_run("0").info.run_id  # what `mlflow run` opens for a later call
+    assert StudyRun(tracking, "mine", "folders", "auto", opened).run_id == first.run_id
+    assert client.get_run(opened).data.tags["mlflow.parentRunId"] == first.run_id
     assert len(all_runs(tracking, kind="study", study="mine")) == 2
     with pytest.raises(UsageError, match="'mine' is one of the suite folders: name another"):
         refuse_mixture(tracking, "mine", "demo", {})
-    own = client.create_run("0").info.run_id
-    assert StudyRun(tracking, "another", "folders", "auto", own).run_id == own
+    opened_for_another = client.create_run("0").info.run_id
+    assert StudyRun(tracking, "another", "folders", "auto", opened_for_another).run_id == opened_for_another
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ def test_the_runs_that_fail_are_named_in_the_end(
 ) -> None:
     from biasbed.errors import Failure
 
-    found = planned(image_root, tmp_path, "erm", "infodrop", tracking="offline", nproc="1")
+    study_plan = planned(image_root, tmp_path, "erm", "infodrop", tracking="offline", nproc="1")
     launcher = FakeLauncher(tmp_path, {"erm-seed0": ["refuse"], "erm-seed1": ["refuse"]}, study="mine")
     with pytest.raises(Failure, match=r"2 of 4 runs failed: erm-seed0 \(exit code 2\); erm-seed1") as caught:
-        benchmark.train_plan(found, launcher, benchmark.BenchmarkOptions())
+        benchmark.train_plan(study_plan, launcher, benchmark.BenchmarkOptions())
     assert "\n" not in str(caught.value)
     assert sorted(launcher.started) == ["erm-seed0", "erm-seed1", "infodrop-seed0", "infodrop-seed1"]
     with pytest.raises(UsageError, match="empty"):
@@ -216,8 +216,8 @@ def test_a_study_without_a_server_is_sent_once(
     # A copy of a folder that was sent is known by the server.
     shutil.copytree(homes[0], tmp_path / "copy")
     state = next((tmp_path / "copy").glob("*/*/run.json"))
-    found = json.loads(state.read_text())
-    state.write_text(json.dumps({name: value for name, value in found.items() if name not in ("run_id", "sent")}))
+    content = json.loads(state.read_text())
+    state.write_text(json.dumps({name: value for name, value in content.items() if name not in ("run_id", "sent")}))
     assert cli.main(["sync", "--output_dir", str(tmp_path / "copy")]) == 0
     printed = capsys.readouterr()
     assert printed.out == "nothing to send: the server has it all\n"

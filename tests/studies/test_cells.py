@@ -43,17 +43,17 @@ def test_cells_have_settings_of_their_own(data: Path) -> None:
         "other": {"train": "Other", "test_domains": "night"},
         "rare": {"data.val_fraction": "0.5"},
     }
-    found = expand({"suite": "domains", "data_dir": str(data)}, cells)
-    assert [cell.name for cell in found] == ["toy-art", "toy-photo", "toy-sketch", "other", "rare"]
-    assert found[0].overrides == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
-    assert found[3].overrides == {**cells["other"], "cell": "other"}
-    assert found[4].overrides == {**cells["rare"], "cell": "rare"}
+    expanded = expand({"suite": "domains", "data_dir": str(data)}, cells)
+    assert [cell.name for cell in expanded] == ["toy-art", "toy-photo", "toy-sketch", "other", "rare"]
+    assert expanded[0].overrides == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
+    assert expanded[3].overrides == {**cells["other"], "cell": "other"}
+    assert expanded[4].overrides == {**cells["rare"], "cell": "rare"}
 
 
 def test_several_of_what_a_training_has_one_of_are_cells() -> None:
     """Severities, and data sets with them, in every combination; a setting that is a list anyway is one."""
-    found = expand({"suite": "debiasing", "data.severity": "0.5, 5"}, {})
-    assert found == (StudyCell("0.5", {"data.severity": "0.5"}), StudyCell("5", {"data.severity": "5"}))
+    severities = expand({"suite": "debiasing", "data.severity": "0.5, 5"}, {})
+    assert severities == (StudyCell("0.5", {"data.severity": "0.5"}), StudyCell("5", {"data.severity": "5"}))
     both = expand({"suite": "debiasing", "train": "figures,bar", "data.severity": "1,5"}, {})
     assert [cell.name for cell in both] == ["figures-1", "figures-5", "bar-1", "bar-5"]
     assert both[1].overrides == {"train": "figures", "data.severity": "5"}

@@ -175,14 +175,14 @@ def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracki
     runs = {run.info.run_name: run for run in all_runs(tracking, study="mine") if run.data.tags[record.KIND] != "study"}
     assert len(runs) == len(run_folders(study.home)) == 9
     for folder in run_folders(study.home):
-        told, reference = RunFolder(folder).read_state(), tmp_path / "straight" / "domains" / folder.name
-        run = runs[told["tags"]["mlflow.runName"]]
+        state, reference = RunFolder(folder).read_state(), tmp_path / "straight" / "domains" / folder.name
+        run = runs[state["tags"]["mlflow.runName"]]
         assert run.info.status == "FINISHED"
-        own, undisturbed = (
-            {entry["step"]: timeless(entry["metrics"]) for entry in RunFolder(path).read_journal()}
+        killed, undisturbed = (
+            {line["step"]: timeless(line["metrics"]) for line in RunFolder(path).read_journal()}
             for path in (folder, reference)
         )
-        assert own == undisturbed == stored(tracking, run.info.run_id)
+        assert killed == undisturbed == stored(tracking, run.info.run_id)
 
 
 def _check(

@@ -85,20 +85,22 @@ def test_a_study_is_rows_x_cells_x_seeds(
     table: Callable[..., Path], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed: list[Path] = []
-    whole = folders.labelled
-    monkeypatch.setattr(folders, "labelled", lambda folder, classes: (listed.append(folder), whole(folder, classes))[1])
-    found = planned(table(), tmp_path)
+    list_folder = folders.labelled
+    monkeypatch.setattr(
+        folders, "labelled", lambda folder, classes: (listed.append(folder), list_folder(folder, classes))[1]
+    )
+    study_plan = planned(table(), tmp_path)
     assert sorted(folder.name for folder in listed) == ["art", "day", "night", "photo", "sketch"], "once each"
     cells = ["toy-art", "toy-photo", "toy-sketch", "second"]
     first = [name for cell in cells for name in (f"fast-{cell}-seed0", f"slow-{cell}-seed0", f"net-{cell}")]
-    assert [run.name for run in found.runs] == first + [f"{r}-{c}-seed1" for c in cells for r in ("fast", "slow")]
-    for run in (run for run in found.runs if run.row == "fast"):
+    assert [run.name for run in study_plan.runs] == first + [f"{r}-{c}-seed1" for c in cells for r in ("fast", "slow")]
+    for run in (run for run in study_plan.runs if run.row == "fast"):
         alone = job.plan(resolve(run.overrides))
         assert (run.name, run.row, run.cell) == (alone.name, alone.row, alone.cell)
         assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
-    of_toy = [run for run in found.runs if run.row == "fast" and run.cell.startswith("toy")]
+    of_toy = [run for run in study_plan.runs if run.row == "fast" and run.cell.startswith("toy")]
     assert len({run.config_hash for run in of_toy}) == 1 < len({run.run_key for run in of_toy})
-    assert len({run.run_key for run in found.runs}) == len(found.runs)
+    assert len({run.run_key for run in study_plan.runs}) == len(study_plan.runs)
 
 
 def test_a_row_that_is_tested_is_told_which_images_there_are_and_no_more(
@@ -108,15 +110,15 @@ def test_a_row_that_is_tested_is_told_which_images_there_are_and_no_more(
     run = planned(table(settings=settings, rows={"net": rows(data)["net"]}), tmp_path).runs[0]
     words = dict(run.overrides)
     assert words.pop("weights") == f"{data}/net.pth"
-    own = {
+    of_row = {
         "model": "torchvision:shufflenet_v2_x0_5",
         "label_map": f"{data}/outputs.yaml",
         "image_size": "16",
         "row": "net",
     }
-    place = {"suite": "domains", "study": "mine", "data_dir": str(data), "cell": "toy-art", "train": "Toy"}
+    of_cell = {"suite": "domains", "study": "mine", "data_dir": str(data), "cell": "toy-art", "train": "Toy"}
     how = {"test_domains": "art", "device": "cpu", "nproc": "1", "workers": "0", "resume": "once"}
-    assert words == {**own, **place, **how}
+    assert words == {**of_row, **of_cell, **how}
     assert run.base.parent == tmp_path / "home" / "domains"
     assert re.fullmatch("net-toy-art-[0-9a-f]{8}", run.base.name)
 
@@ -136,15 +138,15 @@ def test_the_short_form_makes_the_runs_that_it_always_made(
     launcher = FakeLauncher(data)
     settings = {**QUICK, "data_dir": str(data), "train": "Toy", "tracking": "offline"}
     path = table(**short, settings=settings)
-    one = make_plan(
+    of_flag = make_plan(
         benchmark.build_table(BenchmarkOptions(table=str(path)), {"test_domains": "each"}), launcher, "auto"
     )
-    assert [run.name for run in one.runs] == [f"erm-toy-{name}-seed0" for name in ("art", "photo", "sketch")]
-    assert not {"row", "cell"} & set(one.runs[0].overrides)
+    assert [run.name for run in of_flag.runs] == [f"erm-toy-{name}-seed0" for name in ("art", "photo", "sketch")]
+    assert not {"row", "cell"} & set(of_flag.runs[0].overrides)
     long = table(rows={"erm": {"algorithm": "erm"}}, settings={**settings, "test_domains": "each"}, seeds=0, cells=None)
     same = make_plan(read_table(str(long)), launcher, "auto")
     assert [(run.run_key, run.base, run.overrides) for run in same.runs] == [
-        (run.run_key, run.base, run.overrides) for run in one.runs
+        (run.run_key, run.base, run.overrides) for run in of_flag.runs
     ]
 
 
@@ -152,8 +154,8 @@ def test_what_a_sweep_has_chosen_for_a_row_in_a_cell_wins(
     table: Callable[..., Path], tracking: str, tmp_path: Path
 ) -> None:
     chosen = {"slow": {"toy-photo": {"optim.lr": 0.5}}}
-    found = planned(table(chosen=chosen, rows={"slow": rows(data)["slow"]}, seeds=0), tmp_path)
-    rates = {run.group: run.overrides["optim.lr"] for run in found.runs if run.row == "slow"}
+    study_plan = planned(table(chosen=chosen, rows={"slow": rows(data)["slow"]}, seeds=0), tmp_path)
+    rates = {run.group: run.overrides["optim.lr"] for run in study_plan.runs if run.row == "slow"}
     assert rates == {"slow-toy-art": "0.1", "slow-toy-photo": "0.5", "slow-toy-sketch": "0.1", "slow-second": "0.1"}
 
 
@@ -167,12 +169,12 @@ def test_a_cell_that_a_method_can_not_train_on_is_left_out_with_a_line(tracking:
     }
     cells = {"known": {"data.labels": "yes"}, "unknown": {"data.labels": "no"}}
     path.write_text(yaml.safe_dump({**content, "cells": cells, "settings": QUIET}))
-    found = planned(path, tmp_path)
-    assert [run.name for run in found.runs] == ["erm-known-seed0", "unbiasing-known-seed0", "erm-unknown-seed0"]
-    (reason,) = found.left_out
+    study_plan = planned(path, tmp_path)
+    assert [run.name for run in study_plan.runs] == ["erm-known-seed0", "unbiasing-known-seed0", "erm-unknown-seed0"]
+    (reason,) = study_plan.left_out
     assert reason.startswith("unbiasing in unknown: helpers.toys:Unbiasing needs ")
-    assert found.lacking == {"unbiasing": {"unknown": ("bias",)}}
-    assert benchmark.dry_run(found)[0] == f"not applicable: {reason}"
+    assert study_plan.lacking == {"unbiasing": {"unknown": ("bias",)}}
+    assert benchmark.dry_run(study_plan)[0] == f"not applicable: {reason}"
     path.write_text(yaml.safe_dump({**content, "cells": {"unknown": cells["unknown"]}, "settings": QUIET}))
     with pytest.raises(UsageError, match=r"^unbiasing in unknown: .* needs bias labels"):
         planned(path, tmp_path)
@@ -230,8 +232,8 @@ def test_other_settings_under_the_name_of_a_row_in_a_cell_are_refused(tracking: 
     client = MlflowClient(tracking)
 
     def finish(kind: str, key: str, **tags: str) -> None:
-        own = {"kind": kind, "study": "mine", "suite": "domains", "config_hash": key, "run_key": key, **tags}
-        run_id = client.create_run("0", tags={f"biasbed.{name}": value for name, value in own.items()}).info.run_id
+        run_tags = {"kind": kind, "study": "mine", "suite": "domains", "config_hash": key, "run_key": key, **tags}
+        run_id = client.create_run("0", tags={f"biasbed.{name}": value for name, value in run_tags.items()}).info.run_id
         client.set_terminated(run_id, "FINISHED")
 
     finish("train", "1", algorithm="erm", row="big", cell="art")
@@ -239,9 +241,9 @@ def test_other_settings_under_the_name_of_a_row_in_a_cell_are_refused(tracking: 
     finish("evaluate", "3", algorithm="erm", row="net", cell="art")
     hashes = {("big", "art"): "1", ("big", "photo"): "9", ("erm", ""): "2", ("net", "art"): "3", ("net", "photo"): "4"}
     refuse_mixture(tracking, "mine", "domains", hashes)
-    for place, name in ((("big", "art"), "big-art"), (("erm", ""), "erm"), (("net", "art"), "net-art")):
+    for row_and_cell, name in ((("big", "art"), "big-art"), (("erm", ""), "erm"), (("net", "art"), "net-art")):
         with pytest.raises(UsageError, match=f"'mine' has finished runs of {name} with other settings or data"):
-            refuse_mixture(tracking, "mine", "domains", {**hashes, place: "7"})
+            refuse_mixture(tracking, "mine", "domains", {**hashes, row_and_cell: "7"})
     assert set(find_finished_runs(tracking, "mine")) == {("big-art", "1"), ("erm", "2"), ("net-art", "3")}
 
 
@@ -291,7 +293,7 @@ def test_rows_of_other_runs_stay_in_the_ledger(tmp_path: Path) -> None:
     ledger.write_ledger(path, [ledger.Line(run, "done", 1, ledger.Cost())])
     with path.open() as file:
         net, erm = csv.DictReader(file)
-    shown = [[entry[name] for name in ("run", "row", "cell", "algorithm", "seed")] for entry in (net, erm)]
+    shown = [[line[name] for name in ("run", "row", "cell", "algorithm", "seed")] for line in (net, erm)]
     assert shown == [["net-art", "net", "art", "erm", ""], ["erm-seed7", "erm", "", "erm", "7"]]
     assert erm["device_hours"] == "1.75"
 
@@ -309,16 +311,16 @@ def test_a_study_of_rows_and_cells_from_start_to_end(
 ) -> None:
     """A training and a test per held-out domain, all under the study's run; then nothing is left, here or elsewhere."""
     monkeypatch.setattr(benchmark, "open_launcher", Forked)
-    own = {name: rows(data)[name] for name in ("fast", "net")}
+    two_rows = {name: rows(data)[name] for name in ("fast", "net")}
     settings = {**QUICK, "data_dir": str(data), "train": "Other"}
-    path = table(rows=own, cells=None, settings=settings, seeds=0)
+    path = table(rows=two_rows, cells=None, settings=settings, seeds=0)
     command = ["benchmark", "--table", str(path), "--test_domains", "each", "--workers", "2"]
     assert cli.main(command) == 0
     names = ["fast-other-day-seed0", "net-other-day", "fast-other-night-seed0", "net-other-night"]
-    found = {run.info.run_name: run for run in all_runs(tracking, study="mine")}
-    parent = found.pop("study-mine")
-    assert sorted(found) == sorted(names)
-    for name, run in found.items():
+    runs = {run.info.run_name: run for run in all_runs(tracking, study="mine")}
+    parent = runs.pop("study-mine")
+    assert sorted(runs) == sorted(names)
+    for name, run in runs.items():
         tags, (row, cell) = run.data.tags, re.match("(fast|net)-(other-[a-z]+)", name).groups()  # type: ignore[union-attr]
         assert (run.info.status, tags["mlflow.parentRunId"]) == ("FINISHED", parent.info.run_id)
         assert (tags["biasbed.row"], tags["biasbed.cell"]) == (row, cell)
@@ -326,9 +328,9 @@ def test_a_study_of_rows_and_cells_from_start_to_end(
         assert tags["biasbed.kind"] == ("train" if row == "fast" else "evaluate")
         assert f"test/accuracy/{cell}" in run.data.metrics
         assert tags["biasbed.parameters"] == ("4906818" if row == "fast" else "343842")
-    assert len({run.data.tags["biasbed.tested"] for run in found.values()}) == 1, "tested alike"
+    assert len({run.data.tags["biasbed.tested"] for run in runs.values()}) == 1, "tested alike"
     with (tmp_path / "home" / "studies" / "mine" / "ledger.csv").open() as file:
-        assert [entry["run"] for entry in csv.DictReader(file)] == names
+        assert [line["run"] for line in csv.DictReader(file)] == names
     capsys.readouterr()
     assert cli.main(command) == 0
     assert capsys.readouterr().err.splitlines()[0] == "mine: 4 runs; nothing is left to train"

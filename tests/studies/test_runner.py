@@ -209,7 +209,7 @@ def test_stopping_ends_trainings_and_frees_their_runs(tmp_path: Path) -> None:
         study.run()
     study.stop()
     assert [item.active for item in study.items] == [None] * 3
-    assert [entry["code"] for entry in ledger.read_attempts(runs[0].folder())] == [143]
+    assert [attempt["code"] for attempt in ledger.read_attempts(runs[0].folder())] == [143]
     after = FakeLauncher(tmp_path)
     runner(runs, after).run()
     assert sorted(after.started) == [run.name for run in runs]
@@ -230,7 +230,7 @@ def test_a_run_that_is_to_stop_ends_in_good_order_and_is_not_tried_again(tmp_pat
         study.run()
     assert [item.state for item in study.items] == ["stopped", "done", "stopped"]
     assert sorted(launcher.started) == ["erm-seed0", "erm-seed1"]
-    assert [entry["code"] for entry in ledger.read_attempts(runs[0].folder())] == [143]
+    assert [attempt["code"] for attempt in ledger.read_attempts(runs[0].folder())] == [143]
 
 
 def test_a_plan_that_grows_is_asked_for_no_more_than_can_be_trained(tmp_path: Path) -> None:

@@ -29,26 +29,26 @@ def test_every_table_can_be_planned(path: Path) -> None:
     """As far as without its data: suite, methods and settings are there and fit."""
     table = read_table(path.stem)
     assert table.seeds == tuple(range(len(table.seeds)))
-    for own in table.rows.values():
-        words = {**table.settings, **own, "suite": table.suite, "study": table.study}
-        if "model" in own:
-            assert set(own) <= set(command.settings(table.suite))
-            networks.check_name(own["model"])
-            known = library.published_weights(own["model"])
-            assert own["weights"] in known or own["weights"].startswith("weights/"), own
+    for row in table.rows.values():
+        words = {**table.settings, **row, "suite": table.suite, "study": table.study}
+        if "model" in row:
+            assert set(row) <= set(command.settings(table.suite))
+            networks.check_name(row["model"])
+            published = library.published_weights(row["model"])
+            assert row["weights"] in published or row["weights"].startswith("weights/"), row
             continue
-        found = resolve({**words, "nproc": "1"})
-        assert (found.suite, found.study, found.algorithm) == (table.suite, table.study, own["algorithm"])
+        config = resolve({**words, "nproc": "1"})
+        assert (config.suite, config.study, config.algorithm) == (table.suite, table.study, row["algorithm"])
     assert path.read_text().startswith("# "), "says which published table it is for"
 
 
 def test_every_row_of_a_layout_is_in_its_study_or_it_is_said_why_not() -> None:
     for name in layout_file.names():
-        one = layout_file.read(name)
-        rows = read_table(one.study).rows if one.study else {}
-        missing = set(one.needed) - set(rows)
-        is_of_a_search = not one.study and missing <= set(algorithms.REGISTRY) and not one.lacking
-        assert is_of_a_search or missing == set(one.lacking), name
+        layout = layout_file.read(name)
+        rows = read_table(layout.study).rows if layout.study else {}
+        missing = set(layout.needed) - set(rows)
+        is_of_a_search = not layout.study and missing <= set(algorithms.REGISTRY) and not layout.lacking
+        assert is_of_a_search or missing == set(layout.lacking), name
 
 
 def test_biasbed_s_protocol_is_the_published_runs() -> None:
@@ -63,8 +63,8 @@ def test_biasbed_s_protocol_is_the_published_runs() -> None:
 
     rows = csv.DictReader((importlib.resources.files("biasbed.published") / paper.file).read_text().splitlines())
     assert {row["algorithm"] for row in rows} == set(table.rows)
-    found = resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
-    assert (found.epochs, found.optim.lr, found.preprocess.size, found.sets) == (100, 1e-4, 256, "all")
+    config = resolve({**table.settings, "suite": table.suite, "algorithm": "erm"})
+    assert (config.epochs, config.optim.lr, config.preprocess.size, config.sets) == (100, 1e-4, 256, "all")
 
 
 def test_a_table_of_one_s_own(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
     drops = {"algorithm": "infodrop", "hparams.drop_rate": "1.0"}
     assert table.rows == {"erm": {"algorithm": "erm"}, "infodrop": drops}
     assert table.seeds == (3, 5)
-    found = resolve({**table.settings, **table.rows["infodrop"]})
-    assert (found.epochs, found.optim.lr_batch, found.sets) == (3, None, ("ink", "paint"))
-    assert not found.augment.flip
+    config = resolve({**table.settings, **table.rows["infodrop"]})
+    assert (config.epochs, config.optim.lr_batch, config.sets) == (3, None, ("ink", "paint"))
+    assert not config.augment.flip
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_a_table_that_is_not_there() -> None:
 )
 def test_anything_is_seeds_or_refused(value: Any) -> None:
     with contextlib.suppress(UsageError):
-        found = parse_seeds(value)
-        assert len(found) == len(set(found)) <= 10_000
-        assert all(0 <= seed < 2**31 for seed in found)
+        seeds = parse_seeds(value)
+        assert len(seeds) == len(set(seeds)) <= 10_000
+        assert all(0 <= seed < 2**31 for seed in seeds)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))

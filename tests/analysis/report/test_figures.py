@@ -137,8 +137,8 @@ def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     axes = draw_gaps(analysis, rows_with_gap(analysis.selection)).axes[0]
     gaps = analysis.selection[analysis.selection["rule"] == axes.get_title().split(":")[0]]
     for algorithm, line in zip(analysis.algorithms, axes.lines, strict=False):
-        own = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
-        np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), own.to_numpy(dtype=float))
+        gap_of_sets = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), gap_of_sets.to_numpy(dtype=float))
     panels = [axes for axes in epochs.draw(analysis).axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == [*map(analysis.label, analysis.set_names)]
     curves = epochs.curve_table(analysis)
@@ -195,16 +195,18 @@ def test_a_figure_has_no_colour_that_a_dark_page_would_hide(outcome: Outcome) ->
 
 def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
     """Nobody knows what guessing scores on a derived headline: it is not zero."""
-    known, *others = outcome.analysis.sets
+    with_chance, *others = outcome.analysis.sets
     unknown = [
         dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, chance=0.0)) for column in others
     ]
     figure = style.Sheet()
     axes = figure.subplots()
-    scores._score_line(figure, axes, outcome.analysis, [*unknown, known])
+    scores._score_line(figure, axes, outcome.analysis, [*unknown, with_chance])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [line.get_label() for line in dotted] == [style.CHANCE]
-    assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.set_record.chance * known.scale)]
+    assert np.unique(dotted[0].get_ydata()).tolist() == [
+        pytest.approx(with_chance.set_record.chance * with_chance.scale)
+    ]
 
 
 # --- in print ---------------------------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ def test_every_number_leads_to_its_runs(outcome: Outcome) -> None:
     assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
     for algorithm, name in ((a, s) for a in analysis.algorithms for s in analysis.set_names):
         cell = analysis.cells[algorithm, name]
-        found = re.search(rf'href="#(runs-\d+)">(?:<[^>]+>)*{re.escape(cell.mean_text)}<', text)
-        assert found, (algorithm, name)
+        link = re.search(rf'href="#(runs-\d+)">(?:<[^>]+>)*{re.escape(cell.mean_text)}<', text)
+        assert link, (algorithm, name)
     for position, algorithm in enumerate(analysis.algorithms):
         row = re.search(rf'<tr id="runs-{position}">.*', text)
         assert row
@@ -196,9 +196,9 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_tables_sort(
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     words = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "frame.html").as_uri()]
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
-    found = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
-    assert found, done.stderr[-1000:]
-    page_width, content_width, column, outside = found[1].split("|")
+    title = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
+    assert title, done.stderr[-1000:]
+    page_width, content_width, column, outside = title[1].split("|")
     assert int(page_width) <= width
     assert int(content_width) <= int(page_width)
     assert outside == ""
@@ -222,9 +222,9 @@ def test_the_scores_come_soon_and_the_prose_is_short(outcome: Outcome) -> None:
     answers = body[body.index('<h2 id="concluded">') : body.index('<h2 id="details">')]
     shown = re.sub(r"<details.*?</details>", "", answers, flags=re.S)
     for setting in range(len(outcome.analysis.comparisons)):
-        own = [part for part in re.split(r'(?=<div class="of of-)', shown) if f"of of-{setting}" in part[:25]]
-        assert own
-        assert 0 < len(words_of(" ".join(own))) <= 300
+        parts = [part for part in re.split(r'(?=<div class="of of-)', shown) if f"of of-{setting}" in part[:25]]
+        assert parts
+        assert 0 < len(words_of(" ".join(parts))) <= 300
 
 
 @pytest.mark.parametrize("most", [0, 3, 5, 100])

@@ -27,8 +27,8 @@ def rows_of(text: str) -> list[list[str]]:
 def is_nested(text: str) -> bool:
     """Return True if every environment ends within the one that it began in."""
     opened: list[str] = []
-    for what, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
-        if what == "begin":
+    for command, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
+        if command == "begin":
             opened.append(name)
         elif not opened or opened.pop() != name:
             return False

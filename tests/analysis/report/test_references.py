@@ -17,17 +17,17 @@ from biasbed.analysis.sections import all_sections
 REQUIRED = {"inproceedings": "booktitle", "article": "journal", "techreport": "institution"}
 
 
-def key(entry: str) -> str:
-    found = re.match(r"@\w+\{(\w+),\n", entry)
-    assert found is not None
-    return found[1]
+def key(text: str) -> str:
+    head = re.match(r"@\w+\{(\w+),\n", text)
+    assert head is not None
+    return head[1]
 
 
 def test_every_method_set_and_paper_s_suite_has_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
-    known = {name for _, keywords in references.entries() for name in keywords}
+    cited = {name for _, keywords in references.entries() for name in keywords}
     assert cli.main(["list", "--what", "sets"]) == 0
     sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert known == set(algorithms.names()) | sets | {
+    assert cited == set(algorithms.names()) | sets | {
         references.TESTS,
         *({section.cited for section in all_sections()} - {""}),
         *(set(suites.REGISTRY) - {"demo", "domains", "folders"}),
@@ -36,14 +36,14 @@ def test_every_method_set_and_paper_s_suite_has_an_entry(capsys: pytest.CaptureF
 
 def test_entries_are_well_formed_and_no_paper_is_there_twice() -> None:
     titles = []
-    for entry in [text for text, _ in references.entries()]:
-        kind = re.match(r"@(\w+)", entry)
+    for text in [text for text, _ in references.entries()]:
+        kind = re.match(r"@(\w+)", text)
         assert kind is not None
-        fields = dict(re.findall(r"^  (\w+) = \{(.+)\},?$", entry, re.MULTILINE))
-        assert set(fields) - {"eprint"} == {"author", "title", "year", "keywords", REQUIRED[kind[1]]}, entry
-        assert re.fullmatch(r"\d{4}\.\d{4,5}", fields.get("eprint", "0000.0000")), entry
-        assert entry.count("{") == entry.count("}"), entry
-        assert all("," in name or name == "others" for name in fields["author"].split(" and ")), entry
+        fields = dict(re.findall(r"^  (\w+) = \{(.+)\},?$", text, re.MULTILINE))
+        assert set(fields) - {"eprint"} == {"author", "title", "year", "keywords", REQUIRED[kind[1]]}, text
+        assert re.fullmatch(r"\d{4}\.\d{4,5}", fields.get("eprint", "0000.0000")), text
+        assert text.count("{") == text.count("}"), text
+        assert all("," in name or name == "others" for name in fields["author"].split(" and ")), text
         titles.append(fields["title"].lower())
     assert len(set(titles)) == len({key(text) for text, _ in references.entries()}) == len(titles)
 

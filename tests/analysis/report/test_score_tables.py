@@ -50,14 +50,14 @@ def printed_scores(analysis: Analysis) -> str:
 
 def said(analysis: Analysis) -> list[str]:
     """Every sentence."""
-    found = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
+    sentences = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
     for comparison in analysis.comparisons:
-        found += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
-        found += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
-        found += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
-    found += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
+        sentences += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
+        sentences += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
+        sentences += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
+    sentences += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     return [
-        *found,
+        *sentences,
         *power.describe(analysis),
         *power.describe_plan(analysis),
         *analysis.notes,
@@ -88,11 +88,11 @@ def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tests_say_which_pool_they_are_on(cells: Analysis) -> None:
-    whole, complete = cells.comparisons
-    assert (whole.setting, whole.sets, whole.left_out) == (ALL_SETS, ("office", "pacs"), ("bff",))
+    all_rows, complete = cells.comparisons
+    assert (all_rows.setting, all_rows.sets, all_rows.left_out) == (ALL_SETS, ("office", "pacs"), ("bff",))
     assert (complete.setting, complete.algorithms) == (COMPLETE, ("erm", "mixup"))
     assert complete.sets == ("bff", "office", "pacs")
-    assert wording.setting_title(whole, cells.label) == "The 2 data sets that all 3 algorithms have"
+    assert wording.setting_title(all_rows, cells.label) == "The 2 data sets that all 3 algorithms have"
     assert wording.setting_title(complete, cells.label) == "The 2 algorithms that have all 3 data sets"
     assert [limits.num_sets for limits in cells.pairwise.limits] == [2, 3]
     assert cells.pairwise.limits[0].num_runs == 2  # replicates, not the runs of all cells
@@ -179,8 +179,8 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
     assert analysis.blocks.empty
     names = ["plain", "fog", "noise", "corrupted"]
     assert analysis.pairwise.sets["dataset"].tolist() == names
-    found = analysis.pairwise.intervals
-    assert found[found["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
+    intervals = analysis.pairwise.intervals
+    assert intervals[intervals["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
     text = "\n".join(said(analysis))
     assert "3 algorithms (a, b and c) on 2 data sets (plain, corrupted: 3 columns)" in text
     assert "Of corrupted the tests take corrupted." in printed_scores(analysis)
@@ -189,22 +189,22 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
 
 
 def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path) -> None:
-    found = average(cells)
-    assert found is not None
-    assert [head.name for head in found.heads] == ["bff", "office", "pacs"]
-    erm = [cell.mean for cell in found.rows["erm"]]
-    assert found.means["erm"] == pytest.approx(sum(erm) / 3)
+    averages = average(cells)
+    assert averages is not None
+    assert [head.name for head in averages.heads] == ["bff", "office", "pacs"]
+    erm = [cell.mean for cell in averages.rows["erm"]]
+    assert averages.means["erm"] == pytest.approx(sum(erm) / 3)
     rows = (files / "tables" / "averages.tex").read_text().splitlines()
     assert next(line for line in rows if line.startswith("IRM")).endswith(r"& -- \\")
-    one = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
-    assert average(one) is None
+    single_set = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
+    assert average(single_set) is None
 
 
 def test_intervals_are_of_columns_blocks_and_all(cells: Analysis) -> None:
     frame = cells.pairwise.intervals
-    own = frame[frame["algorithm"] == "irm"]
-    assert own["dataset"].tolist() == ["(mean over office)", "(mean over pacs)", *COLUMNS[1:], "(mean over sets)"]
-    assert own["num_runs"].tolist() == [2] * len(own)
+    intervals = frame[frame["algorithm"] == "irm"]
+    assert intervals["dataset"].tolist() == ["(mean over office)", "(mean over pacs)", *COLUMNS[1:], "(mean over sets)"]
+    assert intervals["num_runs"].tolist() == [2] * len(intervals)
     assert set(frame[frame["setting"] == "complete"]["algorithm"]) == {"erm", "mixup"}
 
 
@@ -215,21 +215,21 @@ def test_choices_name_every_run_under_every_rule(cells: Analysis, files: Path) -
     frame = pd.read_csv(files / "choices.csv")
     assert set(frame["rule"]) >= {"best_validation", "best_epoch", "last", "best_epoch_per_run"}
     assert set(frame["rule"]) == set(rule_names(cells.collection.protocol)) - {"last_n"}  # n is above their epochs
-    own = frame[frame["rule"] == "best_validation"]
-    assert len(own) == len(cells.runs) == 2 * (5 + 5 + 4)
-    assert own["run_id"].tolist() == cells.runs.set_index(["run_id"]).loc[own["run_id"]].index.tolist()
-    assert (own["first_step"] == 3).all()
+    choices = frame[frame["rule"] == "best_validation"]
+    assert len(choices) == len(cells.runs) == 2 * (5 + 5 + 4)
+    assert choices["run_id"].tolist() == cells.runs.set_index(["run_id"]).loc[choices["run_id"]].index.tolist()
+    assert (choices["first_step"] == 3).all()
 
 
 def test_cells_say_what_they_train_on_and_hold_out(cells: Analysis) -> None:
-    found = {cell.name: (data, out, columns) for cell, data, out, columns in study_design.cell_contents(cells)}
-    assert found["pacs-art"] == ("pacs: photo", "art", ("pacs-art",))
-    assert found["bff"] == ("bff", "", ("bff",))
+    contents = {cell.name: (data, out, columns) for cell, data, out, columns in study_design.cell_contents(cells)}
+    assert contents["pacs-art"] == ("pacs: photo", "art", ("pacs-art",))
+    assert contents["bff"] == ("bff", "", ("bff",))
 
 
 def test_rows_are_described_with_what_they_differ_in(recorder: Recorder) -> None:
     protocol = make_protocol(("plain", "edge"))
-    sets = tuple(dataclasses.replace(entry, preprocessing="crop 224") for entry in protocol.sets)
+    sets = tuple(dataclasses.replace(set_record, preprocessing="crop 224") for set_record in protocol.sets)
     protocol = dataclasses.replace(protocol, sets=sets)
     for row, backbone, rate in (("small", "resnet18", "0.1"), ("large", "resnet152", "0.02")):
         start = {

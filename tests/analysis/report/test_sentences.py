@@ -34,8 +34,8 @@ class Report(NamedTuple):
 
 @pytest.fixture(scope="module", params=ALL, ids=[study.name for study in ALL])
 def study(request: pytest.FixtureRequest) -> Study:
-    found: Study = request.param
-    return found
+    parameter: Study = request.param
+    return parameter
 
 
 @pytest.fixture(scope="module")

@@ -82,10 +82,10 @@ def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     for comparison in analysis.comparisons:
         text = " ".join(stability.describe(analysis, comparison))
         flips = analysis.pairwise.flips
-        own = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
-        assert ("survives all of it" in text) == own.empty
-        for change, what in zip(own["change"].head(3), own["what"].head(3), strict=True):
-            assert stability.describe_change(analysis, change, what) in text
+        omnibus_flips = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
+        assert ("survives all of it" in text) == omnibus_flips.empty
+        for change, subject in zip(omnibus_flips["change"].head(3), omnibus_flips["what"].head(3), strict=True):
+            assert stability.describe_change(analysis, change, subject) in text
 
 
 def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:
@@ -105,17 +105,17 @@ def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> 
     for comparison in analysis.comparisons:
         frame = analysis.pairwise.effects
         rows = frame[frame["setting"] == comparison.setting].to_dict("records")
-        found = {frozenset((pair.a, pair.b)): pair for pair in verdicts(analysis, comparison)}
-        assert len(found) == len(rows)
+        pairs = {frozenset((pair.a, pair.b)): pair for pair in verdicts(analysis, comparison)}
+        assert len(pairs) == len(rows)
         for row in rows:
-            pair = found[frozenset((row["a"], row["b"]))]
+            pair = pairs[frozenset((row["a"], row["b"]))]
             sign = 1 if pair.a == row["a"] else -1
             assert pair.difference == sign * row["mean_difference"] >= 0
             low, high = sorted((sign * row["bootstrap_low"], sign * row["bootstrap_high"]))
             assert (pair.low, pair.high) == (low, high)
             assert (pair.wins, pair.losses)[::sign] == (row["wins"], row["losses"])
-            wanted = row["probability_of_improvement"] if sign > 0 else 1 - row["probability_of_improvement"]
-            assert pair.improvement == pytest.approx(wanted)
+            probability = row["probability_of_improvement"] if sign > 0 else 1 - row["probability_of_improvement"]
+            assert pair.improvement == pytest.approx(probability)
             assert pair.better + pair.alike + pair.worse == pytest.approx(1)
 
 

@@ -33,7 +33,7 @@ def shades(severity: str, **changes: Any) -> record.Protocol:
         inputs=("test/accuracy/shades:aligned", "test/accuracy/shades:conflicting"),
         block="shades",
     )
-    entry = record.SetRecord(
+    set_record = record.SetRecord(
         *("shades", "ac_score", 100, 2, 0.0),
         groups={"aligned": 50, "conflicting": 50},
         roles={"aligned": {"alignment": "aligned"}, "conflicting": {"alignment": "conflicting"}},
@@ -41,7 +41,7 @@ def shades(severity: str, **changes: Any) -> record.Protocol:
     )
     values: dict[str, Any] = dict(
         suite="toy",
-        sets=(entry,),
+        sets=(set_record,),
         training_sets=(f"shades_{severity}",),
         validation_sets=("val",),
         monitor="val/accuracy/val",
@@ -120,10 +120,10 @@ def test_cells_are_columns_of_one_table_and_their_data_sets_are_its_blocks(recor
     fill(recorder, ["r18", "r50"])
     analysis = analysis_of(recorder)
     assert analysis.set_names == ("other", "shades_1", "shades_5")
-    found = means(analysis)
+    table = means(analysis)
     mild = (harmonic(0.9, 0.3) + harmonic(0.91, 0.31)) / 2
-    assert found["r18", "shades_1"] == pytest.approx(mild)
-    assert found["r50", "other"] == pytest.approx(60.5)
+    assert table["r18", "shades_1"] == pytest.approx(mild)
+    assert table["r50", "other"] == pytest.approx(60.5)
     (comparison,) = analysis.comparisons
     assert comparison.sets == ("other", "shades")
     (block,) = analysis.blocks[analysis.blocks["algorithm"] == "r18"].to_dict("records")
@@ -139,7 +139,7 @@ def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder
         note == "LfF is not applicable on shades_5: it needs bias labels of the training images"
         for note in analysis.notes
     )
-    settings = {one.setting: one for one in analysis.comparisons}
+    settings = {comparison.setting: comparison for comparison in analysis.comparisons}
     assert (settings["all"].sets, settings["all"].left_out) == (("other",), ("shades",))
     assert (settings["complete"].algorithms, settings["complete"].sets) == (("r18", "r50"), ("other", "shades"))
     lost = analysis.scores[analysis.scores["num_runs"] == 0]
@@ -182,14 +182,14 @@ def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
 
 def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
     ratio = record.Derived(*("val", "ratio", "all", "error_ratio", ("val/accuracy/val",)), references=(1.0,), unit="x")
-    known = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
+    protocols = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
     about = dict(experiment="0", status="FINISHED", started=0, ended=0, kind="train", suite="toy", study="s")
-    runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in known]  # type: ignore[arg-type]
+    runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in protocols]  # type: ignore[arg-type]
     selected = pd.DataFrame(
         [(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.6, 0.5, 1.0) for run in runs]
     )
     selected = selected.set_axis([*SELECTED_COLUMNS, "accuracy", "loss"], axis=1)
-    table = run_table(selected, runs, [Column("other", plain("other").sets[0])], known)
+    table = run_table(selected, runs, [Column("other", plain("other").sets[0])], protocols)
     assert table["monitor"].tolist() == [0.6, 60.0]
 
 
@@ -277,9 +277,9 @@ def test_a_set_that_is_tested_at_other_steps_is_not_applicable_under_the_rule(re
 def test_a_block_s_value_is_the_column_of_its_name_else_the_mean_of_all() -> None:
     entries = [record.SetRecord(name, "accuracy", 10, 2, 0.5, block="b") for name in ("one", "two")]
     ratio = record.SetRecord("b", "mce", 10, 2, 0.0, higher_is_better=False, block="b")
-    columns = [*(Column(entry.name, entry) for entry in entries), Column("b", ratio, unit="ratio")]
+    columns = [*(Column(set_record.name, set_record) for set_record in entries), Column("b", ratio, unit="ratio")]
     assert blocks(columns) == {"b": (columns[2],)}
     assert blocks(columns[:2]) == {"b": tuple(columns[:2])}
-    other = Column("other", dataclasses.replace(ratio, name="other"), unit="ratio")
+    unlike = Column("other", dataclasses.replace(ratio, name="other"), unit="ratio")
     with pytest.raises(Failure, match=r"the columns of 'b' have no common mean: accuracy \(%\) and mce \(ratio\)"):
-        blocks([*columns[:2], other])
+        blocks([*columns[:2], unlike])

@@ -93,28 +93,28 @@ def test_runs_that_cannot_be_used_are_left_out_and_named(recorder: Recorder) -> 
     scores = computed(recorder).scores
     strangers = [recorder.train("erm", 9, BETTER, **{tag: value}) for tag, value in UNREADABLE]
     bare = recorder.train("erm", 7, BETTER, **{record.PROTOCOL_HASH: ""})
-    other = recorder.train("erm", 9, BETTER, protocol_file="[" * 5000, **{record.PROTOCOL_HASH: "0" * 16})
+    unreadable = recorder.train("erm", 9, BETTER, protocol_file="[" * 5000, **{record.PROTOCOL_HASH: "0" * 16})
     analysis = computed(recorder)
     assert analysis.scores.equals(scores)
     (note,) = [note for note in analysis.notes if note.startswith("left out, for their tags can't be read")]
     assert sum(run_id in note for run_id in strangers) == 3
     assert "and 1 more" in note
     assert len(note) < 1000
-    for run_id in (bare, other):
+    for run_id in (bare, unreadable):
         assert [note for note in analysis.notes if run_id in note and note.startswith("left out")], run_id
 
 
 def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> None:
     train_three(recorder)
     recorder.train("erm", 0, GOOD, study="mine")
-    other = make_protocol(SETS[:3])
-    recorder.train("erm", 0, GOOD[:3], protocol=other, study="mine")
+    of_three_sets = make_protocol(SETS[:3])
+    recorder.train("erm", 0, GOOD[:3], protocol=of_three_sets, study="mine")
     message = stopped(recorder, UsageError)
     assert "3 train run(s) of 3 algorithm(s), trained on train, tested on plain, silhouette" in message
     assert "biasbed analyze --suite toy --study adhoc\n" in message
-    for protocol in (PROTOCOL, other):
+    for protocol in (PROTOCOL, of_three_sets):
         assert f"biasbed analyze --suite toy --study mine --protocol {protocol.hash}" in message
-    assert computed(recorder, study="mine", protocol=other.hash[:6]).collection.protocol == other
+    assert computed(recorder, study="mine", protocol=of_three_sets.hash[:6]).collection.protocol == of_three_sets
     assert computed(recorder, study="adhoc").collection.protocol == PROTOCOL
 
 

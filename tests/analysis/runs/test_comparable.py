@@ -41,7 +41,7 @@ def compared(runs: list[Run], *protocols: record.Protocol) -> tuple[list[Run], l
 def test_trials_stand_in_the_order_of_their_search() -> None:
     """So that of equally good ones the first is chosen, as the sweep chooses; ids of runs are random."""
     trials = [run(name, kind="trial", trial=trial) for name, trial in (("a", "r0-10"), ("b", "r0-9"), ("c", "r0-2"))]
-    assert [one.trial for one in first_of_each_key(trials)[0]] == ["r0-2", "r0-9", "r0-10"]
+    assert [run_of_key.trial for run_of_key in first_of_each_key(trials)[0]] == ["r0-2", "r0-9", "r0-10"]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_trials_stand_in_the_order_of_their_search() -> None:
         (PACS, "others"),
     ],
 )
-def test_two_data_sets_of_one_name_are_no_block(other: record.Protocol, images: str) -> None:
-    runs = [trained("pacs-art", PACS, tested="images"), trained("more-art", other, tested=images or "images")]
+def test_two_data_sets_of_one_name_are_no_block(unlike: record.Protocol, images: str) -> None:
+    runs = [trained("pacs-art", PACS, tested="images"), trained("more-art", unlike, tested=images or "images")]
     with pytest.raises(Failure, match="two data sets of one table are called 'pacs'"):
-        compared(runs, PACS, other)
+        compared(runs, PACS, unlike)
 
 
 def test_one_data_set_in_several_cells_is_one_block() -> None:
@@ -66,13 +66,13 @@ def test_one_data_set_in_several_cells_is_one_block() -> None:
 
 def test_a_tested_model_stands_in_the_cells_whose_columns_it_was_tested_on() -> None:
     """One without held-out domains beside trainings that each leave one out."""
-    other = make_protocol(("bff",), training_sets=("bff",))
+    bff = make_protocol(("bff",), training_sets=("bff",))
     plain = dataclasses.replace(PACS, monitor="", validation_sets=(), training_sets=("none",))
-    ours = [trained("pacs-art", PACS), trained("pacs-photo", PACS), trained("bff", other)]
-    runs, notes = compared([*ours, only_tested(plain, cell="pacs")], PACS, plain, other)
+    ours = [trained("pacs-art", PACS), trained("pacs-photo", PACS), trained("bff", bff)]
+    runs, notes = compared([*ours, only_tested(plain, cell="pacs")], PACS, plain, bff)
     assert notes == []
-    assert [one.cells for one in runs] == [(), (), (), ("pacs-art", "pacs-photo")]
-    cells = cells_of(runs, {protocol.hash: protocol for protocol in (PACS, plain, other)})
+    assert [selected.cells for selected in runs] == [(), (), (), ("pacs-art", "pacs-photo")]
+    cells = cells_of(runs, {protocol.hash: protocol for protocol in (PACS, plain, bff)})
     assert [column.name for column in columns_of(cells)] == ["bff", "pacs-art", "pacs-photo"]
     assert runs[-1].among(cell.name for cell in cells) == ("pacs-art", "pacs-photo")
 
@@ -83,9 +83,9 @@ def test_what_is_tested_in_a_cell_of_trainings_stands_there_alone() -> None:
 
 
 def test_a_tested_model_of_other_columns_is_left_out_with_a_note() -> None:
-    other = domains("office", ("amazon", "clip"))
-    runs = [trained("pacs-art", PACS), only_tested(other, cell="office")]
-    assert compared(runs, PACS, other) == (runs[:1], ["left out, for they are tested otherwise: tests of vit"])
+    office = domains("office", ("amazon", "clip"))
+    runs = [trained("pacs-art", PACS), only_tested(office, cell="office")]
+    assert compared(runs, PACS, office) == (runs[:1], ["left out, for they are tested otherwise: tests of vit"])
 
 
 def test_a_tested_model_of_other_images_stops() -> None:

@@ -14,8 +14,8 @@ from biasbed.training.resolve import resolve
 
 def seen(start: str = "", kind: str = "train", method: str = "erm", **config: str) -> tuple[str, bool]:
     run: Any = SimpleNamespace(init={"start": start} if start else {}, kind=kind, method=method, config=config)
-    found = read_seen(run)
-    return found.text, found.is_web
+    data = read_seen(run)
+    return data.text, data.is_web
 
 
 BOTH = "labels of ImageNet-21k, labels of ImageNet-1k"
@@ -64,10 +64,10 @@ def test_a_tested_model_tells_it_by_its_weights() -> None:
 
 
 def test_users_say_what_their_own_weights_have_seen() -> None:
-    own = "file:0123456789abcdef"
-    assert seen(own, init_seen="labels of PACS,texts of LAION") == ("labels of PACS,texts of LAION", True)
-    assert seen(own, init_seen="labels of PACS") == ("labels of PACS", False)
-    assert seen(own, init_seen="images of my web crawl") == ("images of my web crawl", True)
+    file = "file:0123456789abcdef"
+    assert seen(file, init_seen="labels of PACS,texts of LAION") == ("labels of PACS,texts of LAION", True)
+    assert seen(file, init_seen="labels of PACS") == ("labels of PACS", False)
+    assert seen(file, init_seen="images of my web crawl") == ("images of my web crawl", True)
     assert seen("timm:vit_small_patch14_dinov2:lvd142m", init_seen="nothing") == ("nothing", False)
     run: Any = SimpleNamespace(init={}, kind="train", method="erm", config={"init_seen": "labels of PACS"})
     assert read_seen(run).find_sets(["pacs", "pacs_sketch", "vlcs", "pacsify"]) == ["pacs", "pacs_sketch"]

@@ -132,9 +132,9 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
     recorder.train("erm", 0)
     store = RunStore(recorder.uri)
     runs = store.runs("train")
-    whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
-    assert DatabaseReader(whole, ClientReader(store.uri))._read_rows(runs, is_read)
-    shutil.copy(whole, copy)
+    intact, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
+    assert DatabaseReader(intact, ClientReader(store.uri))._read_rows(runs, is_read)
+    shutil.copy(intact, copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(harm)
@@ -181,11 +181,11 @@ def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, MetricHistory] 
 
 def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages: Pages) -> None:
     runs = awkward_runs(recorder)
-    found = ask_server(recorder, runs)
+    histories = ask_server(recorder, runs)
     assert pages.requests == 9  # one for each metric, for all runs together
     expected = DatabaseReader(recorder.folder / "mlflow.db", ClientReader(recorder.uri))._read_rows(runs, is_read)
-    assert found is not None
-    assert {k: repr(v) for k, v in found.items()} == {k: repr(tidy_history(v)) for k, v in expected.items()}
+    assert histories is not None
+    assert {k: repr(v) for k, v in histories.items()} == {k: repr(tidy_history(v)) for k, v in expected.items()}
 
 
 def test_answers_that_were_cut_are_asked_for_in_halves(
@@ -194,10 +194,10 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
     for seed in range(3):
         recorder.train("erm", seed)
     runs = RunStore(recorder.uri).runs("train")
-    whole = ask_server(recorder, runs)
+    complete = ask_server(recorder, runs)
     pages.limit = 5  # a run has four values of each metric
     monkeypatch.setattr(run_reader, "MAX_ROWS", 5)
-    assert ask_server(recorder, runs) == whole
+    assert ask_server(recorder, runs) == complete
     pages.limit = 4
     monkeypatch.setattr(run_reader, "MAX_ROWS", 4)
     assert ask_server(recorder, runs) is None

@@ -19,12 +19,12 @@ from helpers.toy_runs import SETS, Recorder
 @pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     curves = {seed: {name: [0.1, 0.2 + 0.01 * seed, 0.3, 0.35 + 0.02 * seed] for name in SETS} for seed in range(3)}
-    for seed, own in curves.items():
-        recorder.train("erm", seed, own)
+    for seed, of_sets in curves.items():
+        recorder.train("erm", seed, of_sets)
     analysis = compute(RunStore(recorder.uri), recorder.options(selection="last_n", n="3"))
     row = analysis.data(AVERAGES)[analysis.data(AVERAGES)["dataset"] == "edge"].iloc[0]
-    epochs = [100 * value for own in curves.values() for value in own["edge"][1:]]
-    means = [statistics.fmean(own["edge"][1:]) * 100 for own in curves.values()]
+    epochs = [100 * value for of_sets in curves.values() for value in of_sets["edge"][1:]]
+    means = [statistics.fmean(of_sets["edge"][1:]) * 100 for of_sets in curves.values()]
     assert row["std_pooled"] == pytest.approx(statistics.pstdev(epochs))
     assert row["std_between_runs"] == pytest.approx(statistics.stdev(means))
     assert (row["num_runs"], row["num_epochs"]) == (3, 3)
@@ -45,10 +45,10 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
         if row["selection"] == "last_30":
             mean, deviation = float(row["accuracy"]), float(row["std_over_epochs"])
             epochs.setdefault((row["algorithm"], row["dataset"]), []).extend((mean - deviation, mean + deviation))
-    found = {(row["algorithm"], row["dataset"]): row for row in analysis.data(AVERAGES).to_dict("records")}
-    assert found.keys() == epochs.keys()
-    assert len(found) == 80
+    pooled = {(row["algorithm"], row["dataset"]): row for row in analysis.data(AVERAGES).to_dict("records")}
+    assert pooled.keys() == epochs.keys()
+    assert len(pooled) == 80
     for cell, values in epochs.items():
-        assert found[cell]["num_runs"] == len(values) / 2
-        assert found[cell]["mean"] == pytest.approx(statistics.fmean(values))
-        assert found[cell]["std_pooled"] == pytest.approx(statistics.pstdev(values))
+        assert pooled[cell]["num_runs"] == len(values) / 2
+        assert pooled[cell]["mean"] == pytest.approx(statistics.fmean(values))
+        assert pooled[cell]["std_pooled"] == pytest.approx(statistics.pstdev(values))

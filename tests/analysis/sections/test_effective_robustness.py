@@ -23,9 +23,11 @@ PAIR = "imagenet_200:imagenet_r"
 
 
 def column(name: str, headline: str = "accuracy") -> Column:
-    entry = cells.read("robustness").protocol
-    (found,) = [own for own in entry.sets if own.name == name and own.headline == headline]
-    return Column(name, found)
+    protocol = cells.read("robustness").protocol
+    (set_record,) = [
+        candidate for candidate in protocol.sets if candidate.name == name and candidate.headline == headline
+    ]
+    return Column(name, set_record)
 
 
 SETS = (column("imagenet_200"), column("imagenet_r"), column("imagenet_c", "mce"))
@@ -35,11 +37,14 @@ SETS = (column("imagenet_200"), column("imagenet_r"), column("imagenet_c", "mce"
 def means() -> pd.DataFrame:
     """The paper's table 8, and what misses one of the two sets."""
     paper = cells.read("robustness")
-    found = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
-    rows = {row: own | derived.values(paper.protocol.derived, own) for row, own in found.items()}
+    metrics_of_rows = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
+    rows = {row: values | derived.values(paper.protocol.derived, values) for row, values in metrics_of_rows.items()}
     metrics = {"imagenet_200": "accuracy", "imagenet_r": "accuracy", "imagenet_c": "mce"}
     return pd.DataFrame(
-        {row: [100 * own.get(f"test/{m}/{name}", np.nan) for name, m in metrics.items()] for row, own in rows.items()},
+        {
+            row: [100 * values.get(f"test/{m}/{name}", np.nan) for name, m in metrics.items()]
+            for row, values in rows.items()
+        },
         index=list(metrics),
     )
 
@@ -50,19 +55,19 @@ def options(plain: tuple[str, ...] = PLAIN, pair: str = PAIR) -> AnalyzeOptions:
 
 def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
     """Line and residuals as worked out from the printed errors by other means."""
-    found = effective_robustness.effective_table(means, SETS, options()).set_index("algorithm")
-    assert found.iloc[0][["slope", "intercept"]].tolist() == pytest.approx([1.4104, -2.3350], abs=5e-5)
-    assert found.iloc[0]["r2"] == pytest.approx(0.901, abs=5e-4)
+    table = effective_robustness.effective_table(means, SETS, options()).set_index("algorithm")
+    assert table.iloc[0][["slope", "intercept"]].tolist() == pytest.approx([1.4104, -2.3350], abs=5e-5)
+    assert table.iloc[0]["r2"] == pytest.approx(0.901, abs=5e-4)
     expected = {
         **{"deepaug_augmix": 10.61, "style_transfer": 8.33, "resnext101_32x8d_deepaug_augmix": 8.22},
         **{"deepaug": 4.17, "imagenet21k": -2.79, "cbam": -3.19},
     }
-    assert found["residual"][list(expected)].to_dict() == pytest.approx(expected, abs=5e-3)
-    assert set(found.index[found["extrapolated"]]) == {"adversarial", "resnext101_32x8d_wsl"}
-    assert found["residual"]["adversarial"] == pytest.approx(23.15, abs=0.01)
-    assert set(found.index[found["plain"]]) == set(PLAIN)
-    assert "se" not in found.index, "it has neither"
-    assert found["residual"].to_dict() == pytest.approx((found["accuracy"] - found["predicted"]).to_dict())
+    assert table["residual"][list(expected)].to_dict() == pytest.approx(expected, abs=5e-3)
+    assert set(table.index[table["extrapolated"]]) == {"adversarial", "resnext101_32x8d_wsl"}
+    assert table["residual"]["adversarial"] == pytest.approx(23.15, abs=0.01)
+    assert set(table.index[table["plain"]]) == set(PLAIN)
+    assert "se" not in table.index, "it has neither"
+    assert table["residual"].to_dict() == pytest.approx((table["accuracy"] - table["predicted"]).to_dict())
 
 
 def test_the_interval_holds_a_further_plain_row_as_often_as_it_says() -> None:
@@ -84,9 +89,9 @@ def test_far_is_farther_than_the_range_is_wide() -> None:
 def test_plain_rows_on_the_line_leave_nothing(means: pd.DataFrame) -> None:
     x = np.array([0.1, 0.4, 0.7, 1.3])
     exact = pd.DataFrame([stats.norm.cdf(x), stats.norm.cdf(2 * x - 1)], ["imagenet_200", "imagenet_r"], list("abcd"))
-    found = effective_robustness.effective_table(100 * exact, SETS, options(tuple("abcd")))
-    np.testing.assert_allclose(found["residual"], 0, atol=1e-9)
-    assert found["r2"].tolist() == pytest.approx([1] * 4)
+    table = effective_robustness.effective_table(100 * exact, SETS, options(tuple("abcd")))
+    np.testing.assert_allclose(table["residual"], 0, atol=1e-9)
+    assert table["r2"].tolist() == pytest.approx([1] * 4)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, one_
     words += ["--algorithms", ",".join((*PLAIN, "augmix", "deepaug_augmix")), "--plain", ",".join(PLAIN)]
     assert cli.main([*words, "--output_dir", str(tmp_path / "out")]) == 0
     assert "Effective robustness" in (tmp_path / "out" / "summary.txt").read_text()
-    found = pd.read_csv(tmp_path / "out" / "effective_robustness.csv")
-    assert list(found) == list(effective_robustness.COLUMNS)
+    table = pd.read_csv(tmp_path / "out" / "effective_robustness.csv")
+    assert list(table) == list(effective_robustness.COLUMNS)
     assert (tmp_path / "out" / "figures" / "effective_imagenet_r_by_imagenet_200.pdf").is_file()
     assert "prediction interval for one more plain row" in (tmp_path / "out" / "report.html").read_text()

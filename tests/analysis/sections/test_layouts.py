@@ -67,8 +67,8 @@ hypotheses:
 
 @pytest.fixture
 def store(recorder: Recorder) -> Recorder:
-    for row, own in ROWS.items():
-        for seed, scores in enumerate(own):
+    for row, seeds in ROWS.items():
+        for seed, scores in enumerate(seeds):
             values = {name: [value] * 4 for name, value in zip(("imagenet_200", "imagenet_r"), scores, strict=True)}
             recorder.train("erm", seed, values, protocol=PROTOCOL, study="own", row=row)
     return recorder
@@ -92,15 +92,15 @@ def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Rec
     assert cells["deepaug", "R"]["about"] == ""
     assert {cells[row, "A"]["ours"] for row in ("ResNet-50", "augmix", "deepaug", "nobody")} == {""}
     # Beside the printed ones.
-    own = cells["+ AugMix", "ImageNet-R"]
-    assert (own["ours"], own["printed"]) == ("58.9", "58.9")
+    cell = cells["+ AugMix", "ImageNet-R"]
+    assert (cell["ours"], cell["printed"]) == ("58.9", "58.9")
     assert (cells["+ CBAM", "Gap"]["ours"], cells["+ CBAM", "Gap"]["printed"]) == ("", "56.2")
     # Gains: above 0 is better, of errors and of gaps.
     between = stats.ttest_ind([41.0, 41.2], [36.0, 36.2], equal_var=False).confidence_interval(0.95)
-    own = cells["by runs", "R"]
-    assert own["ours"] == "+5.0"
-    assert own["about"] == f"[{between.low:+.1f} to {between.high:+.1f}]"
-    assert own["printed"] == "+5.0 [+4.2 to +5.8]"
+    cell = cells["by runs", "R"]
+    assert cell["ours"] == "+5.0"
+    assert cell["about"] == f"[{between.low:+.1f} to {between.high:+.1f}]"
+    assert cell["printed"] == "+5.0 [+4.2 to +5.8]"
     low, high = layouts.independent(42.0, 36.1, 30_000, 0.05)
     assert cells["by images", "R"]["about"] == f"[{low:+.1f} to {high:+.1f}]"
     assert cells["by images", "Gap"]["ours"] == "+5.4"
@@ -142,7 +142,7 @@ def test_a_wrong_name_is_refused_before_runs_are_read(tmp_path: Path, capsys: py
 
 
 def values(measure: str = "accuracy", is_higher: bool = True, **rows: list[float]) -> pd.DataFrame:
-    lines = [(row, measure, value, is_higher, 1000) for row, own in rows.items() for value in own]
+    lines = [(row, measure, value, is_higher, 1000) for row, of_row in rows.items() for value in of_row]
     return pd.DataFrame(lines, columns=["row", "measure", "value", "higher_is_better", "images"])
 
 
@@ -157,7 +157,7 @@ def test_interval_of_newcombe() -> None:
 def test_gains_of_what_is_better_lower_turn_round() -> None:
     for rows in ({"a": [60.0], "b": [62.0]}, {"a": [60.0, 60.4], "b": [62.0, 62.3]}):
         higher = layouts.gain(values(**rows), "b", "a", 0.05)
-        errors = {name: [100 - value for value in own] for name, own in rows.items()}
+        errors = {name: [100 - value for value in accuracies] for name, accuracies in rows.items()}
         lower = layouts.gain(values(is_higher=False, **errors), "b", "a", 0.05)
         assert higher
         assert lower
@@ -169,9 +169,9 @@ def test_gains_of_what_is_better_lower_turn_round() -> None:
 def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
     frame = values(a=[60.0], b=[62.0])
     line = {"a": "a", "b": "b", "num_runs_a": 1, "num_runs_b": 1, "difference": -2.0, "low": -3.0, "high": -1.0}
-    found = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line]))
-    assert found == layouts.Gain(2.0, 1.0, 3.0, layouts.PAIRED)
-    assert found.is_sure
+    gain = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line]))
+    assert gain == layouts.Gain(2.0, 1.0, 3.0, layouts.PAIRED)
+    assert gain.is_sure
     assert layouts.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == layouts.Gain(-2.0, -3.0, -1.0, layouts.PAIRED)
     several = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
     assert several
@@ -180,9 +180,9 @@ def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
 
 def test_what_has_no_interval_says_so() -> None:
     for frame in (values("mce", False, a=[70.0], b=[60.0]), values(a=[60.0, 60.0], b=[70.0, 70.0])):
-        found = layouts.gain(frame, "b", "a", 0.05)
-        assert found
-        assert found.value == 10
-        assert not found.of
-        assert not found.is_sure
+        gain = layouts.gain(frame, "b", "a", 0.05)
+        assert gain
+        assert gain.value == 10
+        assert not gain.of
+        assert not gain.is_sure
     assert layouts.gain(values(a=[60.0]), "b", "a", 0.05) is None

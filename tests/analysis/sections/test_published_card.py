@@ -87,8 +87,8 @@ def test_a_published_mean_is_judged_as_its_runs_would_be() -> None:
     ours = [52.0, 53.5, 53.1]
     printed = a_mean(float(np.mean(theirs)), 0.05, len(theirs), float(np.std(theirs, ddof=1)))
     of_runs, of_mean = card_of(ours, theirs), card_of_mean(ours, printed)
-    known = [name for name in published_card.CARD_COLUMNS if name != "published_rounding"]
-    pd.testing.assert_series_equal(of_mean[known], of_runs[known])
+    columns = [name for name in published_card.CARD_COLUMNS if name != "published_rounding"]
+    pd.testing.assert_series_equal(of_mean[columns], of_runs[columns])
     assert (of_mean["published_rounding"], of_mean["published_num_runs"]) == (0.05, 5)
 
 

@@ -45,14 +45,14 @@ def searched(recorder: Recorder) -> Recorder:
     for gain, algorithm in enumerate(("erm", "lff")):
         for cell in ("x-1", "x-5"):
             for trial in range(3):
-                place = (trial + gain) % 3
-                add(recorder, algorithm, cell, trial, place, 0.05 * gain)
+                draw = (trial + gain) % 3
+                add(recorder, algorithm, cell, trial, draw, 0.05 * gain)
     return recorder
 
 
-def add(recorder: Recorder, algorithm: str, cell: str, trial: int, place: int, gain: float) -> None:
-    values = {f"val/{name}/x_val": [v, v + 0.01] for name, v in zip(NAMES, VALIDATION[place], strict=True)}
-    tested = zip(NAMES, TEST[place], strict=False)
+def add(recorder: Recorder, algorithm: str, cell: str, trial: int, draw: int, gain: float) -> None:
+    values = {f"val/{name}/x_val": [v, v + 0.01] for name, v in zip(NAMES, VALIDATION[draw], strict=True)}
+    tested = zip(NAMES, TEST[draw], strict=False)
     values |= {f"test/{name}/x_test": [0.0, value + gain] for name, value in tested if name != "accuracy"}
     tags = {
         **{record.KIND: "trial", record.REPEAT: "0", record.TRIAL: str(trial), record.TRIAL_STATE: "complete"},
@@ -62,12 +62,12 @@ def add(recorder: Recorder, algorithm: str, cell: str, trial: int, place: int, g
     recorder.train(
         algorithm,
         0,
-        {"x_test": [0.0, TEST[place][2] + gain]},
+        {"x_test": [0.0, TEST[draw][2] + gain]},
         monitor=[0.0, 0.0],
         protocol=PROTOCOL,
         study="search",
         cell=cell,
-        settings={"optim.lr": f"1e-{place}", "epochs": "2"},
+        settings={"optim.lr": f"1e-{draw}", "epochs": "2"},
         metrics=values,
         **tags,
     )
@@ -80,14 +80,14 @@ def analysis_of(recorder: Recorder, study: str = "search") -> Analysis:
 def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder) -> None:
     analysis = analysis_of(searched)
     frame = analysis.data(SEARCH_WINNERS).each.set_index(["rule", "algorithm", "dataset"])
-    for rule, place in CHOSEN.items():
+    for rule, draw in CHOSEN.items():
         for gain, algorithm in enumerate(("erm", "lff")):
-            own = frame.loc[rule, algorithm, "x-5"]
-            assert (own["trial"], own["optim.lr"]) == (str((place - gain) % 3), f"1e-{place}")
-            aligned, conflicting, accuracy = (100 * value + 5 * gain for value in TEST[place])
-            assert own["accuracy"] == pytest.approx(accuracy)
-            assert own["conflicting_accuracy"] == pytest.approx(conflicting)
-            assert own["ac_score"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
+            winner = frame.loc[rule, algorithm, "x-5"]
+            assert (winner["trial"], winner["optim.lr"]) == (str((draw - gain) % 3), f"1e-{draw}")
+            aligned, conflicting, accuracy = (100 * value + 5 * gain for value in TEST[draw])
+            assert winner["accuracy"] == pytest.approx(accuracy)
+            assert winner["conflicting_accuracy"] == pytest.approx(conflicting)
+            assert winner["ac_score"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
     assert frame.loc[("worst_group", "erm", "x-1"), "labels"] == "groups of the validation images"
     assert frame.loc[("validation_accuracy", "erm", "x-1"), "labels"] == ""
 

@@ -43,12 +43,12 @@ def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorde
     sets = tuple(dict.fromkeys(row["dataset"] for row in rows))
     protocol = make_protocol(sets)
     for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
-        own = {row["dataset"]: row for row in rows if row["algorithm"] == algorithm}
+        of_sets = {row["dataset"]: row for row in rows if row["algorithm"] == algorithm}
         for seed, shift in ((0, 0.01), (1, -0.01)):
             curves = {
                 # The spread of the two columns differs, so that the spread of their difference is known: 0.5 points.
                 name: [float(row["best_epoch"]) / 100 + shift, float(row["best_validation"]) / 100 + shift * 0.5]
-                for name, row in own.items()
+                for name, row in of_sets.items()
             }
             recorder.train(algorithm, seed, curves, monitor=(0.1, 0.2), protocol=protocol)
     table = load(recorder.uri, bootstrap=200, n=1).data(SELECTION_COST).gap.set_index(["algorithm", "dataset"])
@@ -67,8 +67,8 @@ def test_a_gap_keeps_its_sign() -> None:
     """A rule that averages epochs may be ahead of the best one in some run, and then by less than nothing."""
     runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "replicate": ["r", "s"], "score": [50.0, 42.0]})
     oracle = runs.assign(score=[49.0, 45.0])
-    found = rule_comparison._gaps(runs, oracle, {"x": 1.0})
-    assert (found["gap"].iloc[0], found["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
+    gaps = rule_comparison._gaps(runs, oracle, {"x": 1.0})
+    assert (gaps["gap"].iloc[0], gaps["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
     assert rule_comparison._gaps(runs, oracle, {"x": -1.0})["gap"].iloc[0] == pytest.approx(-1.0)
 
 
@@ -92,7 +92,7 @@ def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> N
 
 def selection(gaps: dict[str, dict[str, float]]) -> pd.DataFrame:
     """As `compare_rules` has it, of one rule: algorithm -> column -> gap, NaN where it can't be had."""
-    rows = [(name, column, 50 - gap, gap) for name, own in gaps.items() for column, gap in own.items()]
+    rows = [(name, column, 50 - gap, gap) for name, of_columns in gaps.items() for column, gap in of_columns.items()]
     frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "mean", "gap"])
     return frame.assign(rule="last", oracle=False, std=0.0, num_runs=frame["mean"].notna() * 2, skipped="", labels="")
 
@@ -100,12 +100,13 @@ def selection(gaps: dict[str, dict[str, float]]) -> pd.DataFrame:
 def test_the_columns_of_a_data_set_count_once() -> None:
     """Two domains of one data set beside another one: they have one gap, one rank, and are named together."""
     entries = domains("pacs", ("art", "photo")).sets
-    columns = [*(Column(entry.name, entry) for entry in entries), Column("bff", make_protocol(("bff",)).sets[0])]
-    known = {"a": (1.0, 2.0, 9.0), "b": (4.0, 5.0, 1.0), "c": (6.0, 6.0, math.nan)}
-    found = regret_table(
-        selection({n: dict(zip([c.name for c in columns], g, strict=True)) for n, g in known.items()}), columns
+    entries += make_protocol(("bff",)).sets
+    columns = [Column(set_record.name, set_record) for set_record in entries]
+    gaps = {"a": (1.0, 2.0, 9.0), "b": (4.0, 5.0, 1.0), "c": (6.0, 6.0, math.nan)}
+    regret = regret_table(
+        selection({n: dict(zip([c.name for c in columns], g, strict=True)) for n, g in gaps.items()}), columns
     )
-    rows = found.set_index("algorithm")[["num_sets", "regret", "largest", "largest_on", "average_rank"]]
+    rows = regret.set_index("algorithm")[["num_sets", "regret", "largest", "largest_on", "average_rank"]]
     assert rows.loc["a"].tolist() == [2, (1.5 + 9) / 2, 9, "bff", 1]
     assert rows.loc["b"].tolist() == [2, (4.5 + 1) / 2, 4.5, "pacs", 2]
     assert rows.loc["c"].tolist() == [1, 6, 6, "pacs", 3]
@@ -119,8 +120,8 @@ def test_gaps_in_unlike_units_have_no_largest() -> None:
 
 @pytest.mark.usefixtures("without_evidence")
 def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None:
-    entry = record.SetRecord("nll", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
-    protocol = dataclasses.replace(PROTOCOL, sets=(entry,))
+    set_record = record.SetRecord("nll", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
+    protocol = dataclasses.replace(PROTOCOL, sets=(set_record,))
     for seed in (0, 1):
         recorder.train("erm", seed, {}, monitor=(0.1, 0.2), protocol=protocol, metrics={"test/loss/nll": (0.5, 0.8)})
     analysis = load(recorder.uri, bootstrap=200, n=1)

@@ -36,23 +36,23 @@ FRAME = {
 
 
 def table(values: Mapping[str, Sequence[float]], control: str = "none") -> pd.DataFrame:
-    lines = [("cue_conflict", name, value, 60.0) for name, own in values.items() for value in own]
+    lines = [("cue_conflict", name, value, 60.0) for name, of_row in values.items() for value in of_row]
     runs = pd.DataFrame(lines, columns=["dataset", "algorithm", "shape_bias", "cue_coverage"])
     elsewhere = pd.DataFrame([("sketch", name, None, None) for name in values], columns=runs.columns)
     return shape_bias.shape_bias_table(pd.concat([runs, elsewhere]), list(values), AnalyzeOptions(control=control))
 
 
 def test_differences_are_welch_s_with_holm_s_correction() -> None:
-    found = table(FRAME).set_index("algorithm")
+    rows = table(FRAME).set_index("algorithm")
     for name in ("infodrop", "padain", "sin"):
         test = stats.ttest_ind(FRAME[name], FRAME["erm"], equal_var=False)
         between = test.confidence_interval(0.95)
-        row = found.loc[name]
+        row = rows.loc[name]
         assert (row["low"], row["high"], row["p"]) == pytest.approx((between.low, between.high, test.pvalue))
-    ordered = found["p"].dropna().sort_values()
-    assert found.loc[ordered.index[0], "p_holm"] == pytest.approx(3 * ordered.iloc[0])
-    assert found["significant"].to_dict() == {"erm": False, "infodrop": True, "padain": False, "sin": True}
-    assert set(found["dataset"]) == {"cue_conflict"}
+    ordered = rows["p"].dropna().sort_values()
+    assert rows.loc[ordered.index[0], "p_holm"] == pytest.approx(3 * ordered.iloc[0])
+    assert rows["significant"].to_dict() == {"erm": False, "infodrop": True, "padain": False, "sin": True}
+    assert set(rows["dataset"]) == {"cue_conflict"}
 
 
 def test_what_is_not_shown_has_the_interval_and_the_p_that_decided() -> None:
@@ -71,7 +71,7 @@ def test_what_is_not_shown_has_the_interval_and_the_p_that_decided() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=5), min_size=2, max_size=6))
 def test_an_interval_leaves_out_zero_exactly_where_a_difference_is_shown(biases: list[list[int]]) -> None:
-    frame = table({"erm": [20.0, 21.0, 22.5], **{f"m{i}": list(map(float, own)) for i, own in enumerate(biases)}})
+    frame = table({"erm": [20.0, 21.0, 22.5], **{f"m{i}": list(map(float, of_row)) for i, of_row in enumerate(biases)}})
     for row in frame[frame["p"].notna()].to_dict("records"):
         assert row["significant"] == (not row["low_holm"] <= 0 <= row["high_holm"])
 
@@ -130,9 +130,9 @@ def test_the_answer_stands_in_summary_and_report(recorder: Recorder, one_figure:
 
 def conflicting(recorder: Recorder, run: str, for_shape: float, step: int = EPOCHS - 1) -> None:
     """Stores decisions on ten conflicts of each of the published categories, so large a share for the shape."""
-    one = decided("model", for_shape)
+    decisions = decided("model", for_shape)
     path = recorder.folder / run / record.predictions_file("cue_conflict", "last")
-    write_predictions(path, one, step)
+    write_predictions(path, decisions, step)
     recorder.client.log_artifact(run, str(path), str(Path(record.predictions_file("cue_conflict", "last")).parent))
 
 
@@ -148,11 +148,11 @@ def test_decisions_are_counted_by_category_and_drawn_beside_people(
             if name != "padain":
                 conflicting(recorder, run, share)
     outcome = recorder.analyze(drawn=True, selection="last")
-    found = pd.read_csv(recorder.folder / "out" / "shape_bias_by_category.csv")
-    assert set(found["algorithm"]) == {"erm", "infodrop"}
-    assert set(found["category"]) == observers.categories()
-    assert (found["num_runs"] == 2).all()
-    means = found.groupby("algorithm")[["shape", "texture", "shape_bias"]].mean().round(6).to_dict("index")
+    categories = pd.read_csv(recorder.folder / "out" / "shape_bias_by_category.csv")
+    assert set(categories["algorithm"]) == {"erm", "infodrop"}
+    assert set(categories["category"]) == observers.categories()
+    assert (categories["num_runs"] == 2).all()
+    means = categories.groupby("algorithm")[["shape", "texture", "shape_bias"]].mean().round(6).to_dict("index")
     assert means["erm"] == {"shape": 6, "texture": 14, "shape_bias": 30}
     assert means["infodrop"] == {"shape": 14, "texture": 6, "shape_bias": 70}
     assert (recorder.folder / "out" / "figures" / "shape_bias_by_category_cue_conflict.pdf").exists()

@@ -38,21 +38,21 @@ def decided(right: Sequence[bool], names: Sequence[str] = (), fogs: Sequence[str
         set="any",
         images=[f"{fog}/{name}" for fog in fogs for name in names] or names,  # type: ignore[arg-type]
         label=["cat"] * count,  # type: ignore[arg-type]
-        decision=[("dog", "cat")[one] for one in right] * max(1, len(fogs)),  # type: ignore[arg-type]
+        decision=[("dog", "cat")[is_right] for is_right in right] * max(1, len(fogs)),  # type: ignore[arg-type]
         classes=("cat", "dog"),
         condition=[fog for fog in fogs for _ in names] if fogs else None,  # type: ignore[arg-type]
         label_map="identity",
     )
 
 
-def log(recorder: Recorder, run: str, name: str, one: Decisions, step: int = LAST) -> None:
+def log(recorder: Recorder, run: str, name: str, decisions: Decisions, step: int = LAST) -> None:
     path = recorder.folder / run / record.predictions_file(name, "last")
-    write_predictions(path, one, step)
+    write_predictions(path, decisions, step)
     recorder.client.log_artifact(run, str(path), str(Path(record.predictions_file(name, "last")).parent))
 
 
 def rights(seed: int, share: float) -> list[bool]:
-    return [bool(one) for one in np.random.default_rng(seed).random(IMAGES) < share]
+    return [bool(value) for value in np.random.default_rng(seed).random(IMAGES) < share]
 
 
 def computed(recorder: Recorder, **options: str) -> Analysis:
@@ -62,13 +62,13 @@ def computed(recorder: Recorder, **options: str) -> Analysis:
 
 def fill(recorder: Recorder) -> dict[str, str]:
     """Three rows with one run, whose decisions are there; their ids."""
-    found = {}
+    run_ids = {}
     for seed, (name, share) in enumerate({"erm": 0.4, "mixup": 0.9, "padain": 0.5}.items()):
         right = rights(seed, share)
-        found[name] = recorder.train(name, 0, (sum(right) / IMAGES, 0.5), protocol=PROTOCOL)
-        log(recorder, found[name], "plain", decided(right))
-        log(recorder, found[name], "fogged", decided(right, fogs=FOGS))
-    return found
+        run_ids[name] = recorder.train(name, 0, (sum(right) / IMAGES, 0.5), protocol=PROTOCOL)
+        log(recorder, run_ids[name], "plain", decided(right))
+        log(recorder, run_ids[name], "fogged", decided(right, fogs=FOGS))
+    return run_ids
 
 
 @pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
@@ -76,11 +76,11 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
     fill(recorder)
     outcome = recorder.analyze()
     out = recorder.folder / "out"
-    found = pd.read_csv(out / "over_images.csv").set_index(["dataset", "a", "b"])
-    assert len(found) == 6
-    assert (found["num_runs_a"] == 1).all()
+    pairs = pd.read_csv(out / "over_images.csv").set_index(["dataset", "a", "b"])
+    assert len(pairs) == 6
+    assert (pairs["num_runs_a"] == 1).all()
     a, b = np.array(rights(0, 0.4)), np.array(rights(1, 0.9))
-    pair = found.loc["plain", "erm", "mixup"]
+    pair = pairs.loc["plain", "erm", "mixup"]
     assert (pair["only_a"], pair["only_b"]) == ((a & ~b).sum(), (~a & b).sum())
     assert pair["p"] == pytest.approx(exact.sign_test(int(pair["only_a"]), int(pair["only_b"])))
     assert pair["p_holm"] == pytest.approx(3 * pair["p"])
@@ -88,7 +88,7 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
     assert pair["significant"]
     assert pair["difference"] == pytest.approx(100 * (a.mean() - b.mean()))
     assert pair["low"] < pair["difference"] < pair["high"] < 0
-    fogged = found.loc["fogged", "erm", "mixup"]
+    fogged = pairs.loc["fogged", "erm", "mixup"]
     assert np.isnan(fogged["p"])
     assert (fogged["images"], fogged["photographs"]) == (3 * IMAGES, IMAGES)
     assert (fogged["low"], fogged["high"]) == pytest.approx((pair["low"], pair["high"]))
@@ -115,7 +115,7 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(
     recorder: Recorder, few_draws: None, without_evidence: None
 ) -> None:
     ids = fill(recorder)
-    for row, one in {
+    for row, decisions in {
         "cut": None,
         "none": None,
         "other": decided(rights(0, 0.5), [f"dog/{number}.png" for number in range(IMAGES)]),
@@ -123,18 +123,18 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(
         "older": decided(rights(0, 0.5)),
     }.items():
         ids[row] = recorder.train(row, 0, (0.5, 0.5), protocol=PROTOCOL)
-        if one is not None:
-            log(recorder, ids[row], "plain", one, LAST - (row == "older"))
+        if decisions is not None:
+            log(recorder, ids[row], "plain", decisions, LAST - (row == "older"))
     recorder.client.log_text(ids["cut"], "no parquet", record.predictions_file("plain", "last"))
-    found = computed(recorder, sets="plain", selection="last").data(SINGLE_RUNS)
-    lines = "\n".join(found.left_out)
+    compared = computed(recorder, sets="plain", selection="last").data(SINGLE_RUNS)
+    lines = "\n".join(compared.left_out)
     assert "plain, cut: the stored decisions can't be read" in lines
     assert "plain, none: no decisions are stored" in lines
     assert "plain, twice: the stored decisions name an image twice" in lines
     assert f"plain, older: the decisions of step {LAST}, which the rule chose, are not kept" in lines
     assert "plain, erm and other: they were not tested on the same images" in lines
-    assert len(found.table) == 3
-    assert len(found.left_out) == 7
+    assert len(compared.table) == 3
+    assert len(compared.left_out) == 7
 
 
 def test_nothing_is_fetched_where_every_row_has_several_runs(
@@ -147,9 +147,9 @@ def test_nothing_is_fetched_where_every_row_has_several_runs(
     for name in ("erm", "mixup"):
         for seed in (0, 1):
             recorder.train(name, seed, (0.5 + 0.01 * seed, 0.5), protocol=PROTOCOL)
-    found = computed(recorder)
-    assert not found.data(SINGLE_RUNS).applies
-    assert "over images" not in summary.render(found)
+    analysis = computed(recorder)
+    assert not analysis.data(SINGLE_RUNS).applies
+    assert "over images" not in summary.render(analysis)
 
 
 def test_views_are_known_by_their_names_below_the_folders_of_conditions() -> None:
@@ -157,12 +157,12 @@ def test_views_are_known_by_their_names_below_the_folders_of_conditions() -> Non
     assert photographs(names, ["fog-1", "fog-1", "glass-1", "glass-1"]).tolist() == [0, 1, 0, 1]
     assert photographs(["0", "1", "0"], ["x", "x", "y"]).tolist() == [0, 1, 0]
     # As ImageNet-C is released: the severity is a folder of its own, and there may be one image under each.
-    places = [f"noise/{kind}/{severity}" for kind in ("shot", "snow") for severity in (1, 2)]
-    images = [f"{place}/{name}" for place in places for name in ("n01/a.JPEG", "n02/b.JPEG")]
-    assert photographs(images, [place for place in places for _ in range(2)]).tolist() == [0, 1] * 4
-    assert photographs(images[::2], places).tolist() == [0] * 4
+    folders = [f"noise/{kind}/{severity}" for kind in ("shot", "snow") for severity in (1, 2)]
+    images = [f"{folder}/{name}" for folder in folders for name in ("n01/a.JPEG", "n02/b.JPEG")]
+    assert photographs(images, [folder for folder in folders for _ in range(2)]).tolist() == [0, 1] * 4
+    assert photographs(images[::2], folders).tolist() == [0] * 4
     assert (
-        photographs([f"shared/{name}" for name in images], [p for p in places for _ in (0, 1)]).tolist() == [0, 1] * 4
+        photographs([f"shared/{name}" for name in images], [p for p in folders for _ in (0, 1)]).tolist() == [0, 1] * 4
     )
     assert photographs([], []).tolist() == []
 

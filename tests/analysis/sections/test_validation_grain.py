@@ -36,8 +36,8 @@ def study(_empty_store: Path, once: Callable[..., Any]) -> tuple[str, Path]:
         biased_runs.fill(recorder)
         return recorder.uri, folder
 
-    found: tuple[str, Path] = once("biased_runs", make)
-    return found
+    server: tuple[str, Path] = once("biased_runs", make)
+    return server
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def analysis(study: tuple[str, Path]) -> Iterator[Analysis]:
 
 def test_a_row_has_what_follows_from_the_run_s_counts(analysis: Analysis) -> None:
     frame = analysis.data(VALIDATION_GRAIN)
-    own = frame[(frame["algorithm"] == "erm") & (frame["seed"] == "0") & (frame["rule"] == "best_validation")]
-    row = own.set_index("dataset").loc["herds-1"]
+    of_run = frame[(frame["algorithm"] == "erm") & (frame["seed"] == "0") & (frame["rule"] == "best_validation")]
+    row = of_run.set_index("dataset").loc["herds-1"]
     curves = biased_runs.curves("herds-1", 0.0, 0)
     scores = curves["val/ac_score/herds_val"]
     step = scores.index(max(scores))
@@ -127,8 +127,8 @@ def test_the_report_shows_intervals_and_what_labels_buy(analysis: Analysis, tmp_
     assert "What the chosen epoch rests on" in text
     assert f"{within:g} of {biased_runs.EPOCHS}" in text
     assert "What labels of validation images buy" in text
-    own = labels[(labels["algorithm"] == OVER_METHODS) & (labels["rule"] == "best_validation")]
-    assert own["labels"].unique().tolist() == [GROUP_LABELS]
-    for row in own.to_dict("records"):
+    over_methods = labels[(labels["algorithm"] == OVER_METHODS) & (labels["rule"] == "best_validation")]
+    assert over_methods["labels"].unique().tolist() == [GROUP_LABELS]
+    for row in over_methods.to_dict("records"):
         assert f"{row['difference']:+.1f}" in text
         assert f"{row['low']:+.1f} to {row['high']:+.1f}" in text

@@ -53,25 +53,25 @@ def analysed(recorder: Recorder, **options: object) -> Analysis:
 def errors(recorder: Recorder) -> dict[tuple[str, int], np.ndarray]:
     """Errors [10] of two algorithms with two seeds each."""
     rng = np.random.default_rng(0)
-    found = {(name, seed): rng.uniform(0.2, 0.9, 10) for name in ("augmix", "erm") for seed in (0, 1)}
-    for (name, seed), own in found.items():
-        train(recorder, name, seed, own.tolist())
-    return found
+    errors_of_runs = {(name, seed): rng.uniform(0.2, 0.9, 10) for name in ("augmix", "erm") for seed in (0, 1)}
+    for (name, seed), values in errors_of_runs.items():
+        train(recorder, name, seed, values.tolist())
+    return errors_of_runs
 
 
 def test_the_named_row_is_at_100_and_others_at_the_mean_of_their_ratios(
     errors: dict[tuple[str, int], np.ndarray], recorder: Recorder
 ) -> None:
     analysis = analysed(recorder, corruption_errors_of="erm")
-    sums = {place: own.reshape(2, 5).sum(axis=1) for place, own in errors.items()}
+    sums = {run: values.reshape(2, 5).sum(axis=1) for run, values in errors.items()}
     reference = (sums["erm", 0] + sums["erm", 1]) / 2
     expected = [float(100 * (sums["augmix", seed] / reference).mean()) for seed in (0, 1)]
     assert analysis.cells["erm", "photos_c"].mean == pytest.approx(100)
     assert analysis.cells["augmix", "photos_c"].mean == pytest.approx(sum(expected) / 2)
-    own = analysis.runs[analysis.runs["dataset"] == "photos_c"].set_index(["algorithm", "seed"])["score"]
-    assert [own["augmix", str(seed)] for seed in (0, 1)] == pytest.approx(expected)
+    values = analysis.runs[analysis.runs["dataset"] == "photos_c"].set_index(["algorithm", "seed"])["score"]
+    assert [values["augmix", str(seed)] for seed in (0, 1)] == pytest.approx(expected)
     assert analysis.cells["erm", "photos"].mean == pytest.approx(70)  # as it is
-    column = next(entry for entry in analysis.sets if entry.name == "photos_c")
+    column = next(candidate for candidate in analysis.sets if candidate.name == "photos_c")
     assert (column.headline, column.higher_is_better, column.unit) == ("error_by_erm", False, "%")
     assert "photos_c: errors under each corruption by those of erm, mean over corruptions; erm is 100" in analysis.notes
     assert "erm is 100" in summary.render(analysis)

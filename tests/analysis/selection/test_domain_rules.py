@@ -108,12 +108,12 @@ def test_choices_are_those_of_the_original(results: Results, name: str, rule: st
     analysis = results[name, rule]
     choices = analysis.choices[analysis.choices["rule"] == RULES[rule]]
     shown = {(r.run_id, r.dataset): (r.score, r.selection_value) for r in analysis.runs.itertuples()}
-    found = {
+    chosen = {
         (row.algorithm, row.repeat, row.dataset): (row.trial, row.last_step, *shown[row.run_id, row.dataset])
         for row in choices.itertuples()
     }
     assert len(expected) in (4, 28)
-    assert found == expected
+    assert chosen == expected
 
 
 @pytest.mark.parametrize("name", ["test_sweep", "synthetic_sweep"])
@@ -124,17 +124,17 @@ def test_tables_are_those_of_the_original(results: Results, name: str, rule: str
     expected = [row for row in rows(f"{name}_expected.csv") if row["selection"] == rule]
     assert expected
     for row in expected:
-        place = (
+        dataset = (
             identifier(row["dataset"], DOMAINS)
             if row["test_env"].startswith("average")
             else column(row, row["test_env"])
         )
-        found = table[row["algorithm"].lower(), place]
-        assert found.mean == pytest.approx(float(row["mean"]), abs=1e-9)
+        average_row = table[row["algorithm"].lower(), dataset]
+        assert average_row.mean == pytest.approx(float(row["mean"]), abs=1e-9)
         if row["standard_error"]:
-            assert found.error == pytest.approx(float(row["standard_error"]), abs=1e-9)
-            assert (found.kind, found.ddof) == ("standard error", 0)
-        cell = (analysis.averages if place in DOMAINS else analysis.cells)[row["algorithm"].lower(), place]
+            assert average_row.error == pytest.approx(float(row["standard_error"]), abs=1e-9)
+            assert (average_row.kind, average_row.ddof) == ("standard error", 0)
+        cell = (analysis.averages if dataset in DOMAINS else analysis.cells)[row["algorithm"].lower(), dataset]
         printed = f"{cell.mean_text} +/- {cell.std_text}" if row["standard_error"] else cell.mean_text
         assert printed == row["printed"]
     overall = average(analysis)
@@ -158,11 +158,11 @@ def test_the_large_sweep_on_a_server(recorder: Recorder, results: Results, monke
     with pytest.raises(Failure, match="allow=unfinished"):
         compute(RunStore(recorder.uri), recorder.options(study="large"))
     for rule, ours in RULES.items():
-        found = analysed(RunStore(recorder.uri), ours, allow=("unfinished",), study="large")
-        pd.testing.assert_frame_equal(average_rows(found), average_rows(results["synthetic_sweep", rule]))
+        imported = analysed(RunStore(recorder.uri), ours, allow=("unfinished",), study="large")
+        pd.testing.assert_frame_equal(average_rows(imported), average_rows(results["synthetic_sweep", rule]))
         chosen = [
             frame[frame["rule"] == ours]["run_name"]
-            for frame in (found.choices, results["synthetic_sweep", rule].choices)
+            for frame in (imported.choices, results["synthetic_sweep", rule].choices)
         ]
         assert sorted(chosen[0]) == sorted(chosen[1])
 
@@ -172,7 +172,7 @@ def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore])
     counted, _ = split_evidence([read_run(run) for run in stores["synthetic_sweep"].runs("trial")])
     of_cells = cells_of(counted, with_protocols(stores["synthetic_sweep"], counted)[1])
     shared, notes = _shared(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
-    assert [own.name for own, _ in shared] == [theirs.name for _, theirs in shared]
+    assert [ours.name for ours, _ in shared] == [theirs.name for _, theirs in shared]
     assert len(shared) == 7
     assert not notes
 
@@ -232,7 +232,7 @@ def test_what_was_accepted_to_be_missing_is_an_x(mnist: list[SweepJob], tmp_path
     analysis = compute(SweepStore(jobs, tmp_path), options)
     columns = [f"colored_mnist-{name}" for name in DOMAINS["colored_mnist"]]
     assert [analysis.cells["irm", name].mean_text for name in columns[:2]] == ["X", "X"]
-    assert "X" not in [analysis.cells[place].mean_text for place in (("irm", columns[2]), ("erm", columns[0]))]
+    assert "X" not in [analysis.cells[cell].mean_text for cell in (("irm", columns[2]), ("erm", columns[0]))]
     assert analysis.averages["irm", "colored_mnist"].mean_text == "X"
     assert any(note.startswith("accepted [missing_pairs]: irm: none on") for note in analysis.notes)
     table = latex.render(score_tables.scores(analysis, Links(analysis)))
@@ -314,8 +314,8 @@ def test_without_a_search_each_seed_is_its_own_trial(mnist: list[SweepJob], tmp_
     trained = compute(store, options)
     assert trained.collection.scope.kind == "train"
     assert len(trained.collection.evidence) == 12
-    chosen, again = ({(c.run_id, c.dataset): c.last_step for c in own} for own in map(_chosen, (searched, trained)))
-    assert chosen == again
+    chosen = {(choice.run_id, choice.dataset): choice.last_step for choice in _chosen(searched)}
+    assert chosen == {(choice.run_id, choice.dataset): choice.last_step for choice in _chosen(trained)}
     assert len(chosen) == 12
     assert trained.scores.equals(searched.scores)
 
@@ -344,14 +344,14 @@ def test_what_an_error_is(error: str, number: int, expected: float) -> None:
 
 def curves(*values: Sequence[float]) -> Pool:
     """A search with these curves of the monitor, tested alike."""
-    entry = record.SetRecord("d-a", "accuracy", 1, 2, 0.5, block="d", domain="a")
+    set_record = record.SetRecord("d-a", "accuracy", 1, 2, 0.5, block="d", domain="a")
     candidates = []
     for draw, curve in enumerate(values):
         run = Run(str(draw), str(draw), "", "FINISHED", 0, 0, "trial", "", "", "p", "erm", trial=f"r0-{draw}")
         rows = [(name, 10 * step, value) for name in ("val/m", "test/accuracy/d-a") for step, value in enumerate(curve)]
         candidates.append(Candidate(run, History(str(draw), rows)))
-    protocol = record.Protocol("s", (entry,), ("d",), (), "val/m")
-    return Pool("erm", "d-a", "0", True, (entry,), tuple(candidates), {}, protocol)
+    protocol = record.Protocol("s", (set_record,), ("d",), (), "val/m")
+    return Pool("erm", "d-a", "0", True, (set_record,), tuple(candidates), {}, protocol)
 
 
 @pytest.mark.parametrize(

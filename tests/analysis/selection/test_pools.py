@@ -85,9 +85,9 @@ class Blind(Rule):
 
 
 def add(recorder: Recorder, algorithm: str, cell: str, repeat: int, **tags: str) -> None:
-    other = next(domain for domain in DOMAINS if domain != cell)
+    trained_on = next(domain for domain in DOMAINS if domain != cell)
     for trial, (validation, test) in enumerate(TRIALS[cell, repeat]):
-        given = {
+        trial_tags = {
             record.KIND: "trial",
             record.CELL: f"d-{cell}",
             record.TEST_DOMAINS: cell,
@@ -106,8 +106,8 @@ def add(recorder: Recorder, algorithm: str, cell: str, repeat: int, **tags: str)
             protocol=PROTOCOL,
             study="search",
             settings={"optim.lr": str(0.1 * (trial + 1)), "epochs": "2"},
-            metrics={f"val/accuracy/d-{other}_val": validation},
-            **(given | tags),
+            metrics={f"val/accuracy/d-{trained_on}_val": validation},
+            **(trial_tags | tags),
         )
 
 
@@ -140,9 +140,9 @@ def analysis_of(recorder: Recorder, **options: object) -> Analysis:
 def chosen(analysis: Analysis, rule: str) -> list[tuple[str, int, int, int]]:
     """(cell, repeat, trial, step) of one of the two methods."""
     frame = analysis.choices
-    own = frame[(frame["rule"] == rule) & (frame["algorithm"] == "erm")]
-    trials = own["trial"].str.rpartition("-")[2].astype(int)
-    rows = zip(own["cell"].str[2:], own["repeat"].astype(int), trials, own["last_step"], strict=True)
+    choices = frame[(frame["rule"] == rule) & (frame["algorithm"] == "erm")]
+    trials = choices["trial"].str.rpartition("-")[2].astype(int)
+    rows = zip(choices["cell"].str[2:], choices["repeat"].astype(int), trials, choices["last_step"], strict=True)
     return sorted((str(cell), int(repeat), int(trial), int(step)) for cell, repeat, trial, step in rows)
 
 

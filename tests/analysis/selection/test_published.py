@@ -46,7 +46,7 @@ def train_copies(recorder: Recorder, num_runs: int = 3) -> None:
             recorder.train(run.algorithm, int(run.number), curves, monitor=(0.7, 0.6), protocol=OWN, study="own")
 
 
-def own(recorder: Recorder, **options: object) -> Analysis:
+def load_own(recorder: Recorder, **options: object) -> Analysis:
     return load(recorder.uri, **{"study": "own", "bootstrap": 200, **options})
 
 
@@ -56,7 +56,7 @@ def own(recorder: Recorder, **options: object) -> Analysis:
 @pytest.mark.slow
 def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder) -> None:
     train_copies(beside, num_runs=10)
-    card = own(beside, compare="published").data(PUBLISHED_CARD)
+    card = load_own(beside, compare="published").data(PUBLISHED_CARD)
     assert len(card) == 3 * 10
     assert set(card["verdict"]) == {AGREES}
     assert card["difference"].tolist() == [0.0] * 30
@@ -66,7 +66,7 @@ def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder)
 
 def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     train_copies(beside)
-    analysis = own(beside, compare="published", sets="imagenet,edge")
+    analysis = load_own(beside, compare="published", sets="imagenet,edge")
     pd.testing.assert_frame_equal(frames(analysis)["reproduction"], analysis.data(PUBLISHED_CARD))
     assert data_files.write(analysis, beside.folder)["reproduction.csv"]
     assert len(pd.read_csv(beside.folder / "reproduction.csv")) == 6
@@ -82,7 +82,7 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
 
 def test_published_runs_stand_beside_ones_own_marked(beside: Recorder, published: Analysis) -> None:
     train_copies(beside)
-    analysis = own(beside, with_published=True, control="erm@biasbed")
+    analysis = load_own(beside, with_published=True, control="erm@biasbed")
     assert len(analysis.algorithms) == 3 + 8
     assert analysis.published_algorithms == {name for name in analysis.algorithms if name.endswith("@biasbed")}
     assert analysis.runs_sentence.startswith("9 train and 79 published runs of 11 algorithms on 10 sets")
@@ -103,10 +103,10 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder, published
 def test_only_wanted_algorithms_come_along(beside: Recorder) -> None:
     train_copies(beside)
     names = "erm,padain,deepaug_edsr@biasbed"
-    found = own(beside, with_published=True, algorithms=names, sets="imagenet,edge,sketch").algorithms
-    assert found == ("deepaug_edsr@biasbed", "erm", "erm@biasbed", "padain", "padain@biasbed")
+    algorithms = load_own(beside, with_published=True, algorithms=names, sets="imagenet,edge,sketch").algorithms
+    assert algorithms == ("deepaug_edsr@biasbed", "erm", "erm@biasbed", "padain", "padain@biasbed")
     with pytest.raises(UsageError, match="no published 'ermm@biasbed'; did you mean 'erm@biasbed'"):
-        own(beside, with_published=True, algorithms="erm,ermm@biasbed")
+        load_own(beside, with_published=True, algorithms="erm,ermm@biasbed")
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     theirs = BIASBED.protocol.sets
     changed = dataclasses.replace(theirs[2], classes=3)
     fewer = dataclasses.replace(theirs[3], images=799)
-    ours = [Column(entry.name, entry) for entry in (theirs[1], changed, fewer, make_protocol().sets[0])]
+    ours = [Column(set_record.name, set_record) for set_record in (theirs[1], changed, fewer, make_protocol().sets[0])]
     shared, notes = published._shared(ours, BIASBED.protocol, ())
     assert [column.name for column, _ in shared] == ["silhouette", "sketch"]
     assert notes == [
@@ -141,7 +141,7 @@ def test_without_something_in_common_it_is_said_why(beside: Recorder) -> None:
     ]
     for options, message in refused:
         with pytest.raises((Failure, UsageError), match=message):
-            own(beside, **options).data(PUBLISHED_CARD)
+            load_own(beside, **options).data(PUBLISHED_CARD)
 
 
 def test_nothing_imported_says_how_to_import(recorder: Recorder) -> None:
@@ -275,7 +275,7 @@ def test_what_a_row_lacks_is_a_dash_and_tests_say_which_pool_they_take(papers_ur
     lost = analysis.cells["deepaug", "imagenet_a"]
     assert (lost.mean_text, lost.num_runs) == ("-", 0)
     assert "no number was published of DeepAugment on ImageNet-A" in analysis.notes
-    settings = {one.setting: one for one in analysis.comparisons}
+    settings = {comparison.setting: comparison for comparison in analysis.comparisons}
     assert (settings["all"].sets, settings["all"].left_out) == (("imagenet_r", "imagenet_c"), ("imagenet_a",))
     assert settings["complete"].algorithms == ("deepaug_augmix", "resnet50")
     assert settings["complete"].sets == ("imagenet_r", "imagenet_a", "imagenet_c")
@@ -305,7 +305,7 @@ def test_cells_are_joined_by_block_and_domain_and_judged(papers: Recorder, tmp_p
     for row, of_row in values.items():
         for domain, value in zip(PACS, of_row, strict=True):
             hold_out(papers, row, domain, scores=(value - 0.2, value + 0.2))
-    analysis = own(papers, with_published=True, compare="published")
+    analysis = load_own(papers, with_published=True, compare="published")
     assert analysis.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
     assert analysis.published_algorithms == {"erm@domains", "irm@domains", "sagnet@domains"}
     scores = table(analysis)
@@ -337,26 +337,26 @@ def test_cells_are_joined_by_block_and_domain_and_judged(papers: Recorder, tmp_p
 def test_domains_that_are_held_out_together_are_not_those_of_the_paper(papers: Recorder) -> None:
     hold_out(papers, "erm", "art", "sketch", scores=[80.0, 81.0])
     with pytest.raises(Failure, match=r"published_domains has none of your sets \(pacs-art_painting, "):
-        own(papers, with_published=True)
+        load_own(papers, with_published=True)
 
 
 def shades(name: str, suite: str = "toy") -> record.Protocol:
-    entry = record.SetRecord("shades", "ac_score", 100, 2, 0.0, ("ac_score",), block="shades")
-    return record.Protocol(suite, (entry,), (name,), ("val",), monitor="val/accuracy/val")
+    set_record = record.SetRecord("shades", "ac_score", 100, 2, 0.0, ("ac_score",), block="shades")
+    return record.Protocol(suite, (set_record,), (name,), ("val",), monitor="val/accuracy/val")
 
 
 def test_of_several_papers_each_has_its_own_columns(papers: Recorder) -> None:
     for domain in PACS:
         hold_out(papers, "mine", domain, scores=(80.0, 81.0))
     train(papers, "mine", "shades_1", shades("shades_1", "domains"), {"test/ac_score/shades": (50.0, 51.0)})
-    both = own(papers, with_published=True)
+    both = load_own(papers, with_published=True)
     assert both.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch", "shades_1")
     assert both.cells["erm@shades", "pacs-art"].mean_text == "-"
     assert both.cells["erm@domains", "shades_1"].mean_text == "-"
     assert both.cells["erm@shades", "shades_1"].mean_text == "49.9"
-    one = own(papers, with_published=True, algorithms="mine,irm@domains,erm@domains")
-    assert one.algorithms == ("erm@domains", "irm@domains", "mine")
-    assert one.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
+    single = load_own(papers, with_published=True, algorithms="mine,irm@domains,erm@domains")
+    assert single.algorithms == ("erm@domains", "irm@domains", "mine")
+    assert single.set_names == ("pacs-art", "pacs-cartoon", "pacs-photo", "pacs-sketch")
 
 
 def shifts(**changes: object) -> record.Protocol:
@@ -378,7 +378,7 @@ def test_names_of_ones_own_and_errors_that_were_printed(papers: Recorder) -> Non
         tags = {record.KIND: kind, record.ROW: row}
         curves = {name: [value / 100] * 2 for name, value in metrics}
         papers.train(row, 0, {}, monitor=[0.1, 0.2], protocol=shifts(), study="own", metrics=curves, **tags)
-    analysis = own(papers, compare="published", with_published=True)
+    analysis = load_own(papers, compare="published", with_published=True)
     assert table(analysis).loc["resnet50@shifts", "natural_adversarial"]["mean"] == pytest.approx(2.2)
     assert analysis.cells["deepaug@shifts", "natural_adversarial"].mean_text == "-"
     card = analysis.data(PUBLISHED_CARD).set_index(["algorithm", "dataset"])
@@ -390,7 +390,7 @@ def test_names_of_ones_own_and_errors_that_were_printed(papers: Recorder) -> Non
     }
     text = summary.render(analysis)
     assert "2.2 ±" not in text
-    stated = own(papers, compare="published", tolerance=0.5, sets="natural_adversarial").data(PUBLISHED_CARD)
+    stated = load_own(papers, compare="published", tolerance=0.5, sets="natural_adversarial").data(PUBLISHED_CARD)
     assert stated is not None
     assert set(stated["verdict"]) == {AGREES}
     assert set(stated["judged_by"]) == {"rounding"}
@@ -405,7 +405,7 @@ def test_a_measure_of_another_unit_is_named_and_left_out(papers: Recorder) -> No
     for row in ("resnet50", "deepaug"):
         scores = {"imagenet_r": (0.3, 0.4), "imagenet_c": (0.3, 0.4)}
         papers.train(row, 0, scores, monitor=[0.1, 0.2], protocol=protocol, study="own")
-    analysis = own(papers, with_published=True)
+    analysis = load_own(papers, with_published=True)
     assert analysis.set_names == ("imagenet_r",)
     assert any("imagenet_c is not compared: accuracy of 1000 classes here, mce there" in n for n in analysis.notes)
 
@@ -414,7 +414,7 @@ def test_a_paper_without_a_rule_stands_under_each_and_has_no_regret(papers: Reco
     for row in ("resnet50", "deepaug_augmix"):
         scores = {"imagenet_r": (0.3, 0.4, 0.35), "natural_adversarial": (0.05, 0.04, 0.02)}
         papers.train(row, 0, scores, monitor=[0.1, 0.2, 0.1], protocol=shifts(), study="own")
-    analysis = own(papers, with_published=True, algorithms="resnet50,deepaug_augmix", selection="last")
+    analysis = load_own(papers, with_published=True, algorithms="resnet50,deepaug_augmix", selection="last")
     frame = analysis.selection[analysis.selection["skipped"] == ""].set_index(["rule", "algorithm", "dataset"])
     for rule in ("last", "best_validation", "best_epoch"):
         assert frame.loc[rule, "resnet50@shifts", "imagenet_r"]["mean"] == pytest.approx(36.1)

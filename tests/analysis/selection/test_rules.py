@@ -119,8 +119,8 @@ def test_best_epoch_is_each_sets_own_and_respects_its_direction() -> None:
 
 def test_select_averages_every_measure_over_the_selected_epochs() -> None:
     curves = history(val=[0.1, 0.3, 0.2], edge=[0.2, 0.4, 0.8], edge_loss=[3.0, 2.0, 1.0])
-    found = selected(LastN(2), curves)
-    table, missing = found.values, found.missing
+    selection = selected(LastN(2), curves)
+    table, missing = selection.values, selection.missing
     assert not missing
     row = table.iloc[0]
     assert (row["value"], row["accuracy"], row["loss"]) == pytest.approx((0.6, 0.6, 1.5))
@@ -159,9 +159,9 @@ def test_of_a_search_the_last_epochs_are_those_of_the_trial_with_the_best_monito
         runs.append(replace(RUN, id=name, **tags))
         histories[name] = history(val=[0.9, last, last], edge=[0.1, 0.2, 0.3])
     columns, protocols = [Column("edge", EDGE)], {"p": PROTOCOL}
-    found = select({("p", ""): rule}, pools_of(runs, histories, columns, protocols), columns, protocols)
-    assert found.values["run_id"].tolist() == ["t1"]
-    assert found.values["selection_value"].tolist() == pytest.approx([60.0])
+    selection = select({("p", ""): rule}, pools_of(runs, histories, columns, protocols), columns, protocols)
+    assert selection.values["run_id"].tolist() == ["t1"]
+    assert selection.values["selection_value"].tolist() == pytest.approx([60.0])
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_of_a_search_the_last_epochs_are_those_of_the_trial_with_the_best_monito
     ],
 )
 def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why: str) -> None:
-    found = selected(BestValidation(MONITOR), history(**curves))
-    table, missing = found.values, found.missing
+    selection = selected(BestValidation(MONITOR), history(**curves))
+    table, missing = selection.values, selection.missing
     assert table.empty
     assert len(missing) == 1
     assert re.fullmatch(why, missing[0].why)
@@ -183,8 +183,8 @@ def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why
 def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
     """Not a mean over what there is, nor with a zero in its place."""
     curves = history(val=[0.1, 0.2], edge=[0.2, 0.4], edge_loss=[3.0])
-    found = selected(LastN(2), curves)
-    table, missing = found.values, found.missing
+    selection = selected(LastN(2), curves)
+    table, missing = selection.values, selection.missing
     assert not missing
     assert table["value"].iloc[0] == pytest.approx(0.3)
     assert math.isnan(table["loss"].iloc[0])
@@ -228,8 +228,8 @@ def curves_of(**curves: dict[int, float]) -> History:
 def test_best_epoch_per_run_is_one_epoch_for_all_sets_the_first_of_equals() -> None:
     curves = curves_of(edge={1: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}, photo={1: 0.0, 2: 0.5, 3: 0.9, 4: 0.6})
     rule = best_per_run(EDGE, PHOTO)
-    assert [rule.steps(curves, entry) for entry in (EDGE, PHOTO)] == [(2,), (2,)]
-    assert [BestEpoch().steps(curves, entry) for entry in (EDGE, PHOTO)] == [(1,), (3,)]
+    assert [rule.steps(curves, set_record) for set_record in (EDGE, PHOTO)] == [(2,), (2,)]
+    assert [BestEpoch().steps(curves, set_record) for set_record in (EDGE, PHOTO)] == [(1,), (3,)]
 
 
 def test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps() -> None:

@@ -45,9 +45,9 @@ def test_a_plain_reading_of_the_paper() -> None:
 
 def test_probabilities_add_up_and_turn_round() -> None:
     d = np.random.default_rng(0).normal(0.4, 1, 9)
-    one, other = bayesian.signed_rank(d, 0.3), bayesian.signed_rank(-d, 0.3)
-    assert one.a + one.rope + one.b == pytest.approx(1)
-    assert (one.a, one.rope, one.b) == pytest.approx((other.b, other.rope, other.a))
+    forward, backward = bayesian.signed_rank(d, 0.3), bayesian.signed_rank(-d, 0.3)
+    assert forward.a + forward.rope + forward.b == pytest.approx(1)
+    assert (forward.a, forward.rope, forward.b) == pytest.approx((backward.b, backward.rope, backward.a))
 
 
 def test_the_order_of_sets_does_not_matter() -> None:

@@ -60,13 +60,13 @@ def test_improvement_is_mann_whitneys_u() -> None:
 
 def test_both_directions_agree() -> None:
     data = runs()
-    one = improvements(data, 1000).iloc[0]
-    other = improvements(data, 1000, (("b", "a"),)).iloc[0]
-    assert one["probability_of_improvement"] == pytest.approx(1 - other["probability_of_improvement"])
-    assert (one["bootstrap_low"], one["bootstrap_high"]) == pytest.approx(
-        (-other["bootstrap_high"], -other["bootstrap_low"])
+    forward = improvements(data, 1000).iloc[0]
+    backward = improvements(data, 1000, (("b", "a"),)).iloc[0]
+    assert forward["probability_of_improvement"] == pytest.approx(1 - backward["probability_of_improvement"])
+    assert (forward["bootstrap_low"], forward["bootstrap_high"]) == pytest.approx(
+        (-backward["bootstrap_high"], -backward["bootstrap_low"])
     )
-    assert one["bootstrap_low"] < (data["a"].mean() - data["b"].mean()).mean() < one["bootstrap_high"]
+    assert forward["bootstrap_low"] < (data["a"].mean() - data["b"].mean()).mean() < forward["bootstrap_high"]
 
 
 def test_differences_are_paired_over_sets() -> None:

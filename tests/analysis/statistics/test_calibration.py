@@ -74,5 +74,5 @@ def test_intervals_cover(calibration: ModuleType) -> None:
 
 def test_tests_on_one_set_keep_the_promise(calibration: ModuleType) -> None:
     rates = calibration.per_set(generator(), 150, 3, 6)
-    assert all(found.value < 0.05 + 4 * 0.018 for found in rates.values())
+    assert all(rate.value < 0.05 + 4 * 0.018 for rate in rates.values())
     assert rates["Mann-Whitney with Holm, under Kruskal-Wallis"].value <= rates["Kruskal-Wallis"].value

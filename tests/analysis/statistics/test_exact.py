@@ -79,9 +79,9 @@ def test_two_sets_that_agree_are_no_proof() -> None:
 def test_six_sets_are_left_to_f() -> None:
     rng = np.random.default_rng(0)
     ranks = pd.DataFrame([rng.permutation(4) + 1.0 for _ in range(6)])
-    found = friedman.friedman(ranks.to_numpy())
-    assert found.permutation_p is None
-    assert found.p == found.f_p == pytest.approx(exact.friedman_p(ranks.to_numpy()), abs=0.06)
+    test = friedman.friedman(ranks.to_numpy())
+    assert test.permutation_p is None
+    assert test.p == test.f_p == pytest.approx(exact.friedman_p(ranks.to_numpy()), abs=0.06)
 
 
 @pytest.mark.parametrize("k", [5, 171])

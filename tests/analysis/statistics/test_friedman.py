@@ -137,15 +137,15 @@ def test_permuting_and_renaming_changes_nothing(values: list[list[int]], random:
     names = [f"x{i}" for i in range(scores.shape[1])]
     random.shuffle(names)
     renamed = dict(zip(scores.columns, names, strict=True))
-    other = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=3)
-    one, two = friedman.compare(scores, 0.05), friedman.compare(other.rename(columns=renamed), 0.05)
-    assert one.friedman is not None
-    assert two.friedman is not None
-    assert one.nemenyi is not None
-    assert two.nemenyi is not None
-    assert (one.friedman.chi2, one.friedman.p) == pytest.approx((two.friedman.chi2, two.friedman.p), rel=1e-9)
+    shuffled = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=3)
+    first, second = friedman.compare(scores, 0.05), friedman.compare(shuffled.rename(columns=renamed), 0.05)
+    assert first.friedman is not None
+    assert second.friedman is not None
+    assert first.nemenyi is not None
+    assert second.nemenyi is not None
+    assert (first.friedman.chi2, first.friedman.p) == pytest.approx((second.friedman.chi2, second.friedman.p), rel=1e-9)
     for a, b in itertools.combinations(scores, 2):
-        assert one.nemenyi.loc[a, b] == pytest.approx(two.nemenyi.loc[renamed[a], renamed[b]], abs=1e-9)
+        assert first.nemenyi.loc[a, b] == pytest.approx(second.nemenyi.loc[renamed[a], renamed[b]], abs=1e-9)
 
 
 def test_ranks_share_ties_and_respect_direction() -> None:
@@ -241,7 +241,7 @@ def test_groups_are_maximal_and_hold_only_pairs_that_are_not_told_apart() -> Non
     assert comparison.nemenyi is not None
     for group in groups:
         assert all(comparison.nemenyi.loc[a, b] >= 0.05 for a, b in itertools.combinations(group, 2))
-    assert not any(set(one) < set(two) for one, two in itertools.permutations(groups, 2))
+    assert not any(set(smaller) < set(larger) for smaller, larger in itertools.permutations(groups, 2))
 
 
 def test_two_are_in_one_group_while_their_p_is_at_least_alpha() -> None:

@@ -31,18 +31,18 @@ def test_mcnemar(b: int, c: int, p: float) -> None:
     assert over_images.mcnemar(b, c) == pytest.approx(p, abs=1e-12)
     first = np.array([True] * b + [False] * c + [True] * 4 + [False])
     second = np.array([False] * b + [True] * c + [True] * 4 + [False])
-    found = compare(answers(first), answers(second), 0.05, 200)
-    assert (found.both, found.only_a, found.only_b, found.neither) == (4, b, c, 1)
-    assert found.p == pytest.approx(p)
-    assert found.difference == pytest.approx(100 * (b - c) / (b + c + 5))
+    comparison = compare(answers(first), answers(second), 0.05, 200)
+    assert (comparison.both, comparison.only_a, comparison.only_b, comparison.neither) == (4, b, c, 1)
+    assert comparison.p == pytest.approx(p)
+    assert comparison.difference == pytest.approx(100 * (b - c) / (b + c + 5))
 
 
 def test_the_interval_covers_the_difference_about_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(300):
         a, b = drawn(400, seed)
-        found = compare(answers(a), answers(b), 0.1, 400)
-        covered += found.low <= 5 <= found.high
+        comparison = compare(answers(a), answers(b), 0.1, 400)
+        covered += comparison.low <= 5 <= comparison.high
     assert 0.84 <= covered / 300 <= 0.95
 
 
@@ -51,13 +51,13 @@ def test_views_of_one_photograph_tell_no_more_than_it() -> None:
     a, b = drawn(300)
     once = compare(answers(a), answers(b), 0.05, 2000)
     of = np.repeat(np.arange(300), 5)
-    known = compare(answers(a[of], of), answers(b[of], of), 0.05, 2000)
-    taken_apart = compare(answers(a[of]), answers(b[of]), 0.05, 2000)
-    assert (known.low, known.high, known.difference) == pytest.approx((once.low, once.high, once.difference))
-    assert known.high - known.low > 2 * (taken_apart.high - taken_apart.low)
-    assert math.isnan(known.p)
-    assert not math.isnan(taken_apart.p)
-    assert (known.images, known.photographs) == (1500, 300)
+    together = compare(answers(a[of], of), answers(b[of], of), 0.05, 2000)
+    apart = compare(answers(a[of]), answers(b[of]), 0.05, 2000)
+    assert (together.low, together.high, together.difference) == pytest.approx((once.low, once.high, once.difference))
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    assert math.isnan(together.p)
+    assert not math.isnan(apart.p)
+    assert (together.images, together.photographs) == (1500, 300)
 
 
 def test_unlike_images_are_refused() -> None:
@@ -67,10 +67,10 @@ def test_unlike_images_are_refused() -> None:
 
 
 def test_holm_is_over_the_tests_that_there_are() -> None:
-    found = exact.holm(np.array([0.01, math.nan, 0.04, 0.03]))
-    assert found[0] == pytest.approx(0.03)
-    assert found[2:] == pytest.approx([0.06, 0.06])
-    assert math.isnan(found[1])
+    corrected = exact.holm(np.array([0.01, math.nan, 0.04, 0.03]))
+    assert corrected[0] == pytest.approx(0.03)
+    assert corrected[2:] == pytest.approx([0.06, 0.06])
+    assert math.isnan(corrected[1])
 
 
 # --- two accuracies ---------------------------------------------------------------------------------------------------

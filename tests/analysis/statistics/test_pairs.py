@@ -139,12 +139,12 @@ def test_holm_by_hand() -> None:
 def test_pairs_do_not_depend_on_the_pool_but_holm_does() -> None:
     generator = np.random.default_rng(3)
     scores = matrix(generator.normal(size=(9, 6)) + np.arange(6) * 0.8)
-    whole = pairs.compare_pairs(scores).set_index(["a", "b"])
+    pool = pairs.compare_pairs(scores).set_index(["a", "b"])
     part = pairs.compare_pairs(scores[["alg0", "alg5"]]).set_index(["a", "b"])
     both = ("alg0", "alg5")
-    assert whole.loc[both, "p"] == part.loc[both, "p"] == part.loc[both, "p_holm"] < whole.loc[both, "p_holm"]
-    assert (whole["p_holm"] >= whole["p"]).all()
-    assert whole["num_tests"].unique().tolist() == [15]
+    assert pool.loc[both, "p"] == part.loc[both, "p"] == part.loc[both, "p_holm"] < pool.loc[both, "p_holm"]
+    assert (pool["p_holm"] >= pool["p"]).all()
+    assert pool["num_tests"].unique().tolist() == [15]
 
 
 def test_the_smallest_p_is_that_of_a_lead_on_every_set() -> None:
@@ -175,8 +175,8 @@ def test_a_control_is_compared_with_every_other() -> None:
 def test_permuting_and_renaming_changes_nothing(random: Any) -> None:
     scores = matrix(np.random.default_rng(random.randrange(999)).integers(0, 9, size=(8, 4)))
     renamed = {f"alg{i}": f"x{j}" for i, j in enumerate(random.sample(range(4), 4))}
-    other = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=5)
-    other = other.rename(columns=renamed)
+    shuffled = scores.sample(frac=1, random_state=random.randrange(99)).sample(frac=1, axis=1, random_state=5)
+    shuffled = shuffled.rename(columns=renamed)
 
     def described(
         frame: pd.DataFrame, effects: pd.DataFrame, names: dict[str, str]
@@ -192,9 +192,9 @@ def test_permuting_and_renaming_changes_nothing(random: Any) -> None:
             )
         }
 
-    one = described(pairs.compare_pairs(scores), pairs.effects(scores, 0.05), renamed)
-    two = described(pairs.compare_pairs(other), pairs.effects(other, 0.05), {})
-    assert one == two
+    first = described(pairs.compare_pairs(scores), pairs.effects(scores, 0.05), renamed)
+    second = described(pairs.compare_pairs(shuffled), pairs.effects(shuffled, 0.05), {})
+    assert first == second
 
 
 # --- effect sizes -----------------------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def many(_empty_store: Path, once: Callable[..., Any]) -> Recorder:
     """Three algorithms, three runs each, on twelve sets: b is a little better than a, c much better; only read."""
-    found: Recorder = once("many", lambda folder: _make_many(_empty_store, folder))
-    return found
+    recorder: Recorder = once("many", lambda folder: _make_many(_empty_store, folder))
+    return recorder
 
 
 def _make_many(store: Path, folder: Path) -> Recorder:
@@ -89,18 +89,18 @@ def test_every_file_has_its_columns_and_they_are_documented(planned: Analysis, t
 
 
 def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
-    found = found_of_many.pairwise
-    tests = found.wilcoxon.set_index(["a", "b"])
+    pairwise_results = found_of_many.pairwise
+    tests = pairwise_results.wilcoxon.set_index(["a", "b"])
     assert tests.loc[("a", "c"), "significant"]
     assert tests.loc[("a", "c"), "wins"] == 0
-    effects = found.effects.set_index(["a", "b"])
+    effects = pairwise_results.effects.set_index(["a", "b"])
     assert effects.loc[("a", "c"), "hodges_lehmann"] == pytest.approx(-8, abs=0.5)
     assert effects.loc[("a", "c"), "high"] < -7
     assert effects.loc[("a", "c"), "rank_biserial"] == -1
     assert effects.loc[("a", "c"), "probability_of_improvement"] == 0
-    verdicts = found.bayesian.set_index(["a", "b"])["verdict"]
+    verdicts = pairwise_results.bayesian.set_index(["a", "b"])["verdict"]
     assert verdicts["a", "c"] == "b better"
-    assert found.sets["significant"].all()
+    assert pairwise_results.sets["significant"].all()
 
 
 def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
@@ -119,11 +119,16 @@ def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder
 
 
 def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
-    found = result(many, control="a").pairwise
-    for frame in (found.wilcoxon, found.effects, found.bayesian, found.set_pairs):
+    pairwise_results = result(many, control="a").pairwise
+    for frame in (
+        pairwise_results.wilcoxon,
+        pairwise_results.effects,
+        pairwise_results.bayesian,
+        pairwise_results.set_pairs,
+    ):
         assert set(zip(frame["a"], frame["b"], strict=True)) == {("b", "a"), ("c", "a")}
-    assert found.wilcoxon["num_tests"].unique().tolist() == [2]
-    assert (found.effects["hodges_lehmann"] > 0).all()
+    assert pairwise_results.wilcoxon["num_tests"].unique().tolist() == [2]
+    assert (pairwise_results.effects["hodges_lehmann"] > 0).all()
 
 
 def test_every_mean_is_traced_to_its_runs(found_of_many: Analysis) -> None:
@@ -132,9 +137,9 @@ def test_every_mean_is_traced_to_its_runs(found_of_many: Analysis) -> None:
     ids = {run.id: run.algorithm for run in analysis.collection.runs}
     for algorithm, mentioned in zip(frame["algorithm"], frame["run_ids"], strict=True):
         assert {ids[run_id] for run_id in mentioned.split()} == {algorithm}
-    own = frame[frame["dataset"] != "(mean over sets)"].set_index(["algorithm", "dataset"])["mean"]
+    of_sets = frame[frame["dataset"] != "(mean over sets)"].set_index(["algorithm", "dataset"])["mean"]
     means = analysis.scores.set_index(["algorithm", "dataset"])["mean"]
-    assert own.to_dict() == pytest.approx(means.to_dict())
+    assert of_sets.to_dict() == pytest.approx(means.to_dict())
 
 
 def test_power_says_what_could_not_be_seen(planned: Analysis, tmp_path: Path) -> None:
@@ -165,33 +170,33 @@ def test_without_repeated_runs_what_needs_them_is_empty(recorder: Recorder, tmp_
 
 
 def test_lower_is_better_turns_differences_round_and_not_means(recorder: Recorder) -> None:
-    entry = record.SetRecord("hard", "loss", 200, 10, 2.3, ("loss",), higher_is_better=False)
+    hard = record.SetRecord("hard", "loss", 200, 10, 2.3, ("loss",), higher_is_better=False)
     others = [record.SetRecord(name, "loss", 200, 10, 2.3, ("loss",), higher_is_better=False) for name in "uvwxyz"]
     protocol = make_protocol(sets=SETS[:1], **{})
-    protocol = record.Protocol(**{**vars(protocol), "sets": (entry, *others)})
+    protocol = record.Protocol(**{**vars(protocol), "sets": (hard, *others)})
     for lead, name in enumerate(("bad", "good")):
         for seed in (0, 1):
             metrics = {
                 f"test/loss/{s.name}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, s in enumerate(protocol.sets)
             }
             recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
-    found = result(recorder, n=2).pairwise
-    row = found.effects.iloc[0]
+    pairwise_results = result(recorder, n=2).pairwise
+    row = pairwise_results.effects.iloc[0]
     assert (row["a"], row["hodges_lehmann"], row["wins"]) == ("bad", pytest.approx(-1), 0)
     assert row["probability_of_improvement"] == 0
-    assert found.wilcoxon["p"].iloc[0] == pytest.approx(2 / 2**7)
-    means = found.intervals.set_index(["algorithm", "dataset"])["mean"]
+    assert pairwise_results.wilcoxon["p"].iloc[0] == pytest.approx(2 / 2**7)
+    means = pairwise_results.intervals.set_index(["algorithm", "dataset"])["mean"]
     assert means["good", "hard"] == pytest.approx(0.5005)
     assert means["good", "(mean over sets)"] == pytest.approx(0.5305)
-    assert found.set_pairs["difference"].max() < 0
+    assert pairwise_results.set_pairs["difference"].max() < 0
 
 
 def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
     fill(recorder, THREE)
-    found = result(recorder, sets=",".join(SETS[:5])).pairwise
-    assert found.effects["low"].tolist() == [-math.inf] * len(found.effects)
-    assert found.effects["detectable"].tolist() == [math.inf] * len(found.effects)
-    assert (found.wilcoxon["smallest_p"] > 0.05).all()
+    pairwise_results = result(recorder, sets=",".join(SETS[:5])).pairwise
+    assert pairwise_results.effects["low"].tolist() == [-math.inf] * len(pairwise_results.effects)
+    assert pairwise_results.effects["detectable"].tolist() == [math.inf] * len(pairwise_results.effects)
+    assert (pairwise_results.wilcoxon["smallest_p"] > 0.05).all()
 
 
 def test_a_control_that_no_run_has_is_refused(many: Recorder) -> None:

@@ -33,20 +33,20 @@ def test_kruskal_wallis_and_mann_whitney_with_holm() -> None:
     assert sets["h"].tolist() == pytest.approx([test.statistic for test in expected])
     assert sets["p_holm"].tolist() == exact.holm(sets["p"].to_numpy()).tolist()
     assert sets["significant"].tolist() == [True, False]
-    one = pairs[pairs["dataset"] == "one"].set_index(["a", "b"])
-    assert one["significant"].to_dict() == {("a", "b"): True, ("a", "c"): True, ("b", "c"): False}
-    assert one.loc[("a", "b"), "p"] == pytest.approx(
+    on_one = pairs[pairs["dataset"] == "one"].set_index(["a", "b"])
+    assert on_one["significant"].to_dict() == {("a", "b"): True, ("a", "c"): True, ("b", "c"): False}
+    assert on_one.loc[("a", "b"), "p"] == pytest.approx(
         stats.mannwhitneyu(data["a"]["one"], data["b"]["one"], method="exact").pvalue
     )
-    assert one.loc[("a", "b"), "p_holm"] == pytest.approx(3 * one.loc[("a", "b"), "p"])
-    assert one.loc[("a", "b"), "difference"] == pytest.approx(data["a"]["one"].mean() - data["b"]["one"].mean())
+    assert on_one.loc[("a", "b"), "p_holm"] == pytest.approx(3 * on_one.loc[("a", "b"), "p"])
+    assert on_one.loc[("a", "b"), "difference"] == pytest.approx(data["a"]["one"].mean() - data["b"]["one"].mean())
 
 
 @pytest.mark.parametrize("name", ["kruskal_a", "kruskal_b_ties"])
 def test_the_chi_square_p_is_what_papers_print(name: str) -> None:
     frame = pd.read_csv(ROOT / "tests" / "vectors" / "debiasing" / f"{name}.csv")
     expected = json.loads((ROOT / "tests" / "vectors" / "debiasing" / f"{name}.json").read_text())
-    data = {str(method): own[["accuracy"]] for method, own in frame.groupby("method")}
+    data = {str(method): runs_of_method[["accuracy"]] for method, runs_of_method in frame.groupby("method")}
     row = per_set.per_set(data, 0.05, pairwise.pairs(tuple(data)))[0].iloc[0]
     assert row["h"] == pytest.approx(expected["statistic"], rel=1e-12)
     assert row["p_chi_square"] == pytest.approx(expected["p_value"], rel=1e-9)

@@ -25,8 +25,8 @@ TABLE = {
 
 @pytest.mark.parametrize("k", TABLE)
 def test_nemenyis_critical_differences(k: int) -> None:
-    found = [power.critical_difference(k, n, 0.05) for n in (3, 5, 6, 8, 10, 15, 20)]
-    assert found == pytest.approx(TABLE[k], abs=0.0051)
+    differences = [power.critical_difference(k, n, 0.05) for n in (3, 5, 6, 8, 10, 15, 20)]
+    assert differences == pytest.approx(TABLE[k], abs=0.0051)
 
 
 @pytest.mark.parametrize(
@@ -80,25 +80,27 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
     generator = np.random.default_rng(k)
     tables = generator.normal(size=(25, n, k)) + np.linspace(0, 2, k)
     omnibus = simulation.omnibus(tables, 0.05)
-    found, with_control = (simulation.decide(tables, 0.05, name) for name in ("wilcoxon_holm", "wilcoxon_holm_control"))
+    decisions, with_control = (
+        simulation.decide(tables, 0.05, name) for name in ("wilcoxon_holm", "wilcoxon_holm_control")
+    )
     seen = set()
-    for table, significant, told, against in zip(tables, omnibus, found, with_control, strict=True):
+    for table, significant, decided, against in zip(tables, omnibus, decisions, with_control, strict=True):
         scores = pd.DataFrame(table, columns=[f"alg{i}" for i in range(k)])
         comparison = friedman.compare(scores, 0.05)
         assert comparison.significant == significant
         tests = pairwise.compare_pairs(scores)
-        assert (tests["p_holm"] < 0.05).tolist() == (told != 0).tolist()
-        assert (np.sign(tests["rank_sum_a"] - tests["rank_sum_b"]) * (told != 0)).tolist() == told.tolist()
+        assert (tests["p_holm"] < 0.05).tolist() == (decided != 0).tolist()
+        assert (np.sign(tests["rank_sum_a"] - tests["rank_sum_b"]) * (decided != 0)).tolist() == decided.tolist()
         control = pairwise.compare_pairs(scores, "alg0")
         assert (control["p_holm"] < 0.05).tolist() == (against != 0).tolist()
-        seen |= set(told.tolist())
+        seen |= set(decided.tolist())
     assert seen == {-1, 0}  # the example shows something, and not everything
     if k > 2:
-        for table, told in zip(tables, simulation.decide(tables, 0.05, "nemenyi"), strict=True):
+        for table, decided in zip(tables, simulation.decide(tables, 0.05, "nemenyi"), strict=True):
             p = friedman.compare(pd.DataFrame(table), 0.05).nemenyi
             assert p is not None
             pairs = itertools.combinations(range(k), 2)
-            assert [bool(p.iloc[i, j] < 0.05) for i, j in pairs] == (told != 0).tolist()
+            assert [bool(p.iloc[i, j] < 0.05) for i, j in pairs] == (decided != 0).tolist()
 
 
 def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +112,10 @@ def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch) -
         return [array.tolist() for array in flags]
 
     monkeypatch.setattr(simulation, "AT_ONCE", 10**9)
-    whole = decide()
+    at_once = decide()
     monkeypatch.setattr(simulation, "AT_ONCE", 1000)
-    assert decide() == whole
-    assert 0 < sum(whole[0]) < len(tables)  # the example shows something, and not everything
+    assert decide() == at_once
+    assert 0 < sum(at_once[0]) < len(tables)  # the example shows something, and not everything
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 5), (5, 3), (6, 5)])
@@ -122,11 +124,11 @@ def test_on_few_sets_too(k: int, n: int) -> None:
     generator = np.random.default_rng(k + n)
     tables = generator.normal(size=(25, n, k)) + np.linspace(0, 3, k)
     p = simulation.omnibus_p(simulation.row_ranks(-tables).mean(axis=1), n)
-    found = [friedman.friedman(friedman.rank(pd.DataFrame(table)).to_numpy()) for table in tables]
-    assert [test.permutation_p for test in found] == p.tolist()
-    assert simulation.omnibus(tables, 0.05).tolist() == [test.p < 0.05 for test in found]
-    assert {test.p < 0.05 for test in found} == {True, False}
-    assert p.tolist() != pytest.approx([test.f_p for test in found], abs=0.001)
+    tests = [friedman.friedman(friedman.rank(pd.DataFrame(table)).to_numpy()) for table in tables]
+    assert [test.permutation_p for test in tests] == p.tolist()
+    assert simulation.omnibus(tables, 0.05).tolist() == [test.p < 0.05 for test in tests]
+    assert {test.p < 0.05 for test in tests} == {True, False}
+    assert p.tolist() != pytest.approx([test.f_p for test in tests], abs=0.001)
 
 
 def test_fast_p_values_equal_scipys() -> None:
@@ -187,10 +189,10 @@ def test_single_runs_leave_the_runs_part_unknown() -> None:
 def test_the_detectable_difference_has_the_power_it_promises() -> None:
     """On new random numbers, with the tests themselves one by one."""
     model = simulation.estimate(*example())
-    found = {entry.procedure: entry for entry in planner.detectable(model, 12, 6, 0.05)}
-    assert set(found) == {"nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"}
+    limits = {limit.procedure: limit for limit in planner.detectable(model, 12, 6, 0.05)}
+    assert set(limits) == {"nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"}
     tables = simulation.draw(model, 150, 12, 6, seed=99)
-    tables[..., 0] += found["wilcoxon_holm_control"].difference
+    tables[..., 0] += limits["wilcoxon_holm_control"].difference
     hits = []
     for table in tables:
         scores = pd.DataFrame(table, columns=list("abcd"))
@@ -205,29 +207,29 @@ def test_power_counts_the_right_direction_under_the_omnibus_test_only() -> None:
     tables = simulation.draw(model, 500, 9, 6)
     assert planner.power_of(tables, -30, 0.05, "wilcoxon_holm_control") == (0, 0)
     tables[..., 0] += 1.5
-    found = simulation.decide(tables, 0.05, "wilcoxon_holm_control")
-    expected = ((found > 0) & simulation.omnibus(tables, 0.05)[:, None]).mean()
+    decided = simulation.decide(tables, 0.05, "wilcoxon_holm_control")
+    expected = ((decided > 0) & simulation.omnibus(tables, 0.05)[:, None]).mean()
     assert planner.power_of(tables, 0.0, 0.05, "wilcoxon_holm_control")[0] == pytest.approx(expected)
-    assert expected < (found > 0).mean()
+    assert expected < (decided > 0).mean()
 
 
 def test_more_sets_and_a_control_see_smaller_differences() -> None:
     model = simulation.estimate(*example())
     by_sets = [planner.detectable(model, n, 6, 0.05) for n in (8, 12, 20)]
     for position in range(3):
-        differences = [found[position].difference for found in by_sets]
+        differences = [limits[position].difference for limits in by_sets]
         assert differences == sorted(differences, reverse=True)
     assert by_sets[1][2].difference < by_sets[1][1].difference
 
 
 def test_where_nothing_can_be_significant_nothing_is_detectable() -> None:
     model = simulation.estimate(*example(k=5))
-    found = planner.detectable(model, 5, 6, 0.05)
-    by_name = {entry.procedure: entry for entry in found}
+    limits = planner.detectable(model, 5, 6, 0.05)
+    by_name = {limit.procedure: limit for limit in limits}
     assert by_name["wilcoxon_holm"].smallest_num_sets == 9
     assert not by_name["wilcoxon_holm"].possible
     two = planner.detectable(simulation.estimate(*example(k=2)), 8, 6, 0.05)
-    assert [entry.procedure for entry in two] == ["wilcoxon"]
+    assert [limit.procedure for limit in two] == ["wilcoxon"]
 
 
 @pytest.mark.slow
@@ -235,14 +237,14 @@ def test_the_plan_agrees_with_the_detectable_difference() -> None:
     model = simulation.estimate(*example())
     difference = planner.detectable(model, 12, 10, 0.05)[2].difference
     planned = planner.plan(model, difference, 0.05)
-    own = planned[planned["procedure"] == "wilcoxon_holm_control"].set_index(["num_sets", "num_runs"])
-    assert own.loc[(12, 10), "power"] == pytest.approx(planner.TARGET, abs=0.02)
-    assert own["monte_carlo_error"].max() < 0.012
-    assert own.loc[(6, 10), "power"] == 0  # below the smallest number of sets
+    designs = planned[planned["procedure"] == "wilcoxon_holm_control"].set_index(["num_sets", "num_runs"])
+    assert designs.loc[(12, 10), "power"] == pytest.approx(planner.TARGET, abs=0.02)
+    assert designs["monte_carlo_error"].max() < 0.012
+    assert designs.loc[(6, 10), "power"] == 0  # below the smallest number of sets
     best = planner.cheapest(planned, "wilcoxon_holm_control")
     assert best is not None
     assert best[0] <= 12
-    assert own.loc[best, "enough"]
+    assert designs.loc[best, "enough"]
     assert planner.cheapest(planner.plan(model, 0.01, 0.05), "nemenyi") is None
 
 
@@ -277,9 +279,9 @@ def test_two_sets_show_nothing_of_three_algorithms() -> None:
 
 def test_runs_that_differ_make_false_positives_and_more_runs_unmake_them() -> None:
     model = simulation.estimate(*example(k=5, n=10, run=3.0))
-    one, many = (planner.false_positives(model, 10, r, 0.05)[0][0] for r in (1, 4000))
-    assert one.procedure == "iman_davenport"
-    assert one.rate.value > 0.3
+    few, many = (planner.false_positives(model, 10, r, 0.05)[0][0] for r in (1, 4000))
+    assert few.procedure == "iman_davenport"
+    assert few.rate.value > 0.3
     assert many.rate.value == pytest.approx(0.055, abs=0.005)
 
 

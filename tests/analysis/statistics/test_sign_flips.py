@@ -77,6 +77,6 @@ def test_equal_algorithms_are_not_told_apart() -> None:
 
 def test_pairs_taken_in_pieces_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = some_scores(9, 12)
-    whole = sign_flips.joint_p(scores)
+    at_once = sign_flips.joint_p(scores)
     monkeypatch.setattr(sign_flips, "PAIRS_AT_ONCE", 7)
-    assert np.array_equal(sign_flips.joint_p(scores), whole)
+    assert np.array_equal(sign_flips.joint_p(scores), at_once)

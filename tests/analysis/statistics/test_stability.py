@@ -53,11 +53,11 @@ def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
     union = pd.concat([BETWEEN, BELOW.drop(columns=["A", "B"])], axis=1)
     assert verdict(union, stability.NEMENYI) == stability.SAME
     changed = stability.variants(union, {}, {}, 0.05)
-    found, _ = stability.flips(union, 0.05, changed)
-    own = found[(found["test"] == stability.NEMENYI) & (found["a"] == "A") & (found["b"] == "B")]
-    own = own[own["change"] == "leave_one_algorithm_out"]
-    assert set(own["what"]) == {"below1", "below2", "below3"}
-    assert set(own["after"]) == {"A before B"}
+    flips, _ = stability.flips(union, 0.05, changed)
+    of_pair = flips[(flips["test"] == stability.NEMENYI) & (flips["a"] == "A") & (flips["b"] == "B")]
+    of_pair = of_pair[of_pair["change"] == "leave_one_algorithm_out"]
+    assert set(of_pair["what"]) == {"below1", "below2", "below3"}
+    assert set(of_pair["after"]) == {"A before B"}
 
 
 @pytest.mark.slow
@@ -74,13 +74,13 @@ def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list
             return np.sign(lead) * (abs(lead) > power.critical_difference(len(names), len(scores), 0.05))
 
         others = [name for name in scores if name not in (a, b)]
-        whole = state(tuple(scores))
-        assert frame.loc[(a, b), "told_apart"] == (whole != 0)
+        state_of_all = state(tuple(scores))
+        assert frame.loc[(a, b), "told_apart"] == (state_of_all != 0)
         sizes = [
             number
             for number in range(1, 4)
             for gone in itertools.combinations(others, number)
-            if state(tuple(n for n in scores if n not in gone)) != whole
+            if state(tuple(n for n in scores if n not in gone)) != state_of_all
         ]
         fewest = min(sizes, default=None)
         assert fewest is None if pd.isna(frame.loc[(a, b), "leave_out"]) else frame.loc[(a, b), "leave_out"] == fewest
@@ -134,8 +134,8 @@ def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
 
 def test_a_set_that_decides_is_found() -> None:
     scores = matrix([[3, 2, 1]] * 3 + [[1, 2, 3]])
-    found, checks = stability.flips(scores, 0.3, stability.variants(scores, {}, {}, 0.3))
-    omnibus = found[(found["test"] == stability.OMNIBUS) & (found["change"] == "leave_one_set_out")]
+    flips, checks = stability.flips(scores, 0.3, stability.variants(scores, {}, {}, 0.3))
+    omnibus = flips[(flips["test"] == stability.OMNIBUS) & (flips["change"] == "leave_one_set_out")]
     assert omnibus["what"].tolist() == ["set3"]
     assert omnibus[["before", "after"]].to_numpy().tolist() == [["not shown to differ", "they differ"]]
     row = checks.set_index(["change", "test"]).loc[("leave_one_set_out", stability.OMNIBUS)]
@@ -145,16 +145,18 @@ def test_a_set_that_decides_is_found() -> None:
 def test_a_run_that_decides_is_found_by_its_id() -> None:
     scores = matrix([[10 + i, 9 + i] for i in range(6)])
     runs = {"alg0": pd.DataFrame([scores["alg0"] - 3, scores["alg0"] + 3], ["bad", "good"]), "alg1": scores[["alg1"]].T}
-    found, _ = stability.flips(scores, 0.05, stability.variants(scores, runs, {}, 0.05))
-    own = found[found["change"] == "one_run_less"]
-    assert own[["what", "before", "after"]].to_numpy().tolist() == [["good", "alg0 before alg1", "alg1 before alg0"]]
+    flips, _ = stability.flips(scores, 0.05, stability.variants(scores, runs, {}, 0.05))
+    of_runs = flips[flips["change"] == "one_run_less"]
+    assert of_runs[["what", "before", "after"]].to_numpy().tolist() == [
+        ["good", "alg0 before alg1", "alg1 before alg0"]
+    ]
 
 
 def test_another_rule_and_another_alpha() -> None:
     scores = matrix([[10 + i, 9 + i] for i in range(6)])
     rules = {"last_n": scores[["alg1", "alg0"]].set_axis(scores.columns, axis=1)}
-    found, _ = stability.flips(scores, 0.05, stability.variants(scores, {}, rules, 0.05))
-    rows = found.set_index(["change", "what"])["after"].to_dict()
+    flips, _ = stability.flips(scores, 0.05, stability.variants(scores, {}, rules, 0.05))
+    rows = flips.set_index(["change", "what"])["after"].to_dict()
     assert rows["selection_rule", "last_n"] == "alg1 before alg0"
     assert rows["alpha", "0.01"] == stability.SAME
     assert ("alpha", "0.1") not in rows
@@ -162,8 +164,8 @@ def test_another_rule_and_another_alpha() -> None:
 
 def test_clear_cut_results_are_stable() -> None:
     scores = matrix([[90 - i, 50 - i, 10 + i / 2] for i in range(24)])
-    found, checks = stability.flips(scores, 0.05, stability.variants(scores, {}, {}, 0.05))
-    assert found.empty
+    flips, checks = stability.flips(scores, 0.05, stability.variants(scores, {}, {}, 0.05))
+    assert flips.empty
     assert checks.loc[checks["change"] != "leave_one_algorithm_out", "claims"].min() > 0
     # Of two algorithms there is Wilcoxon's test alone.
     alone = checks[checks["change"] == "leave_one_algorithm_out"].set_index("test")["claims"]

@@ -30,29 +30,29 @@ from helpers.fake_trials import Bed, FakeTrials, feed_of, finish, score
 OTHER = "another-boot another-namespace 1 1"  # a command on another machine
 
 
-def found(feed: TrialFeed) -> SearchState:
+def first_state(feed: TrialFeed) -> SearchState:
     return feed.states()[0]
 
 
 def rates(feed: TrialFeed) -> list[float]:
-    return [trial.params["optim.lr"] for trial in found(feed).outcomes.values()]
+    return [trial.params["optim.lr"] for trial in first_state(feed).outcomes.values()]
 
 
 def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
     launcher = FakeTrials()
-    one = found(bed.work(launcher))
-    assert launcher.started == [f"erm-trial{place}" for place in range(6)]
-    assert trials.count_states(one.outcomes)["complete"] == 6
-    assert one.default is not None
-    assert (one.default.number, one.default.params) == (0, {"optim.lr": 0.1})
-    assert one.best is not None
-    assert one.best.value == max(score(command.overrides) * (1 - 0.5**4) for command in launcher.commands)
+    state = first_state(bed.work(launcher))
+    assert launcher.started == [f"erm-trial{position}" for position in range(6)]
+    assert trials.count_states(state.outcomes)["complete"] == 6
+    assert state.default is not None
+    assert (state.default.number, state.default.params) == (0, {"optim.lr": 0.1})
+    assert state.best is not None
+    assert state.best.value == max(score(command.overrides) * (1 - 0.5**4) for command in launcher.commands)
     assert len({command.log.parent for command in launcher.commands}) == 6
     again = FakeTrials()
     bed.work(again)
     assert again.started == []
     more = FakeTrials()
-    assert len(found(bed.work(more, trials=8)).outcomes) == 8
+    assert len(first_state(bed.work(more, trials=8)).outcomes) == 8
     assert more.started == ["erm-trial6", "erm-trial7"]
 
 
@@ -66,10 +66,10 @@ def test_two_commands_train_each_place_once(bed: Bed) -> None:
         thread.start()
     for thread in threads:
         thread.join(600)
-    expected = {f"{name}-trial{place}" for name in ("erm", "infodrop") for place in range(6)}
+    expected = {f"{name}-trial{position}" for name in ("erm", "infodrop") for position in range(6)}
     started = [name for launcher in launchers for name in launcher.started]
     assert Counter(started) == dict.fromkeys(expected, 1)
-    every = [trial for one in feed_of(commands[0]).states() for trial in one.all_trials]
+    every = [trial for state in feed_of(commands[0]).states() for trial in state.all_trials]
     assert sum(trial.state.name == "COMPLETE" for trial in every) == 12
     assert {command.slot for launcher in launchers for command in launcher.commands} == {0, 1}
     for command in commands:
@@ -82,7 +82,7 @@ def test_the_last_place_is_taken_by_one_of_two(bed: Bed) -> None:
     done = bed.work(launcher, trials=2)
     search, study = done.studies[0]
     assert done._ask(search, study) is None
-    assert len(launcher.started) == len(found(done).outcomes) == 2
+    assert len(launcher.started) == len(first_state(done).outcomes) == 2
     assert len(study.trials) == 3
     assert trials.count_positions(study.trials) == 2
 
@@ -98,11 +98,11 @@ def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
             cut.work(launcher, trials=8)
     last = cut.work(launcher, trials=8)
     assert rates(last) == straight
-    assert Counter(launcher.started) == {f"erm-trial{place}": 1 + (place in (3, 6)) for place in range(8)}
+    assert Counter(launcher.started) == {f"erm-trial{position}": 1 + (position in (3, 6)) for position in range(8)}
     folders = {command.name: command.log.parent for command in launcher.commands}
     assert len(set(folders.values())) == 8
-    assert {trial.state.name for trial in found(last).outcomes.values()} == {"COMPLETE"}
-    assert trials.count_attempts(found(last).all_trials, 3) == 2
+    assert {trial.state.name for trial in first_state(last).outcomes.values()} == {"COMPLETE"}
+    assert trials.count_attempts(first_state(last).all_trials, 3) == 2
 
 
 def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -> None:
@@ -124,7 +124,7 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
     assert trials.select_outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
     assert trials.retry_failed(study, 2) == 1
-    done = found(finish(command))
+    done = first_state(finish(command))
     assert done.outcomes[0].params == {"optim.lr": 0.1}
     assert done.outcomes[0].user_attrs[trials.DEFAULT]
     assert trials.count_states(done.outcomes)["complete"] == search.trials
@@ -140,11 +140,11 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     silent.set_user_attr(trials.COMMAND, new_claim(OTHER))
     trials.release_abandoned(study, feed.name, (), seconds=60.0, limit=2)
     assert {trial.state.name for trial in study.trials} == {"RUNNING"}
-    done = found(finish(command))
+    done = first_state(finish(command))
     assert trials.count_states(done.outcomes)["complete"] == 6
     again = {t.user_attrs[trials.AGAIN] for t in done.all_trials if trials.AGAIN in t.user_attrs}
     assert again == {silent.number, unknown.number}
-    assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
+    assert sorted(launcher.started) == [f"erm-trial{position}" for position in range(6)]
 
 
 def once_before_a_look(feed: TrialFeed, happens: Callable[[], bool]) -> None:
@@ -172,7 +172,7 @@ def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
         return is_time
 
     once_before_a_look(feed, asleep)
-    done = found(finish(command))
+    done = first_state(finish(command))
     assert trials.count_states(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial1", "erm-trial2"]
     assert "erm-trial1 was given to another command" in feed.log.read_text()
@@ -197,10 +197,13 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
         return is_time
 
     once_before_a_look(feed, asleep)
-    done = found(finish(command))
+    done = first_state(finish(command))
     assert trials.count_states(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
-    states = [RunFolder(one.log.parent).read_state()["tags"].get(record.TRIAL_STATE) for one in launcher.commands]
+    states = [
+        RunFolder(started_command.log.parent).read_state()["tags"].get(record.TRIAL_STATE)
+        for started_command in launcher.commands
+    ]
     assert states == ["complete", "superseded" if elsewhere else "complete", "complete"]
 
 
@@ -238,8 +241,8 @@ def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
     monkeypatch.setattr(storage, call, away)
     done = finish(command)
     monkeypatch.undo()
-    assert trials.count_states(found(done).outcomes)["complete"] == 6
-    assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
+    assert trials.count_states(first_state(done).outcomes)["complete"] == 6
+    assert Counter(launcher.started) == {f"erm-trial{position}": 1 for position in range(6)}
     said = capsys.readouterr().err
     assert "can't be used: the server closed the connection; trainings go on\n" in said
     assert said.count("trainings go on") == said.count("the storage is back")
@@ -262,8 +265,8 @@ def test_a_storage_that_stays_away_ends_the_command_in_one_line(bed: Bed, monkey
     assert "\n" not in str(caught.value)
     command.stop()
     feed_of(command).release()
-    assert trials.count_states(found(bed.work(launcher)).outcomes)["complete"] == 6
-    assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
+    assert trials.count_states(first_state(bed.work(launcher)).outcomes)["complete"] == 6
+    assert Counter(launcher.started) == {f"erm-trial{position}": 1 for position in range(6)}
 
 
 def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tracking: str) -> None:
@@ -276,7 +279,7 @@ def test_whoever_takes_a_trial_over_ends_the_run_that_was_left_open(bed: Bed, tr
     study = feed_of(command).studies[0][1]
     study.ask().set_user_attr(trials.RUN_ID, run_id)
     assert trials.give_up(study, study.trials[0], 2)
-    assert found(finish(command)).outcomes[0].state.name == "COMPLETE"
+    assert first_state(finish(command)).outcomes[0].state.name == "COMPLETE"
     assert client.get_run(run_id).info.status == "KILLED"
 
 
@@ -301,9 +304,9 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
         feeds.note_ending(run, folder, "complete", "", print)  # type: ignore[arg-type]
         tags = client.get_run(tracker.run_id).data.tags
         assert tags.get(NOTE) == (None if end else "my own words")
-        for known in (tags, folder.read_state()["tags"]):
-            assert known[record.TRIAL_STATE] == "complete"
-            assert record.ENDED_BY not in known
+        for stored_tags in (tags, folder.read_state()["tags"]):
+            assert stored_tags[record.TRIAL_STATE] == "complete"
+            assert record.ENDED_BY not in stored_tags
         assert NOTE not in folder.read_state()["tags"]
 
 
@@ -314,9 +317,9 @@ def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch:
     monkeypatch.setattr(samplers, "PRUNE_AFTER", 2)
     for pause in (0.0, 0.05):
         monkeypatch.setattr(runner, "LOOK", pause)
-        one = Bed(bed.image_root, bed.home.with_name(f"home{pause}"), bed.space)
+        bed_of_pause = Bed(bed.image_root, bed.home.with_name(f"home{pause}"), bed.space)
         launcher = FakeTrials()
-        done = found(one.work(launcher, trials=10, pruner="median", sampler="random"))
+        done = first_state(bed_of_pause.work(launcher, trials=10, pruner="median", sampler="random"))
         counted = trials.count_states(done.outcomes)
         assert counted["pruned"] >= 2
         assert counted["complete"] + counted["pruned"] == 10
@@ -334,7 +337,7 @@ def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch:
 def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     bed.space.write_text("optim.lr: {distribution: categorical, choices: [0.1, 0.2, 0.3, 0.4]}\n")
     launcher = FakeTrials()
-    done = found(bed.work(launcher, trials=4, sampler="random", seed=3))
+    done = first_state(bed.work(launcher, trials=4, sampler="random", seed=3))
     assert len(done.outcomes) == 4
     drawn = {trial.params["optim.lr"] for trial in done.outcomes.values()}
     assert len(launcher.started) == len(drawn) < 4
@@ -356,7 +359,7 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     from optuna.trial import TrialState
 
     launcher = FakeTrials({"erm-trial2": ["fail"] * 3})
-    first = found(bed.work(launcher))
+    first = first_state(bed.work(launcher))
     assert first.outcomes[2].state.name == "FAIL"
     assert first.outcomes[2].user_attrs[trials.ERROR] == "the loss is not finite"
     assert Counter(launcher.started)["erm-trial2"] == 3
@@ -367,5 +370,5 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     assert trials.retry_failed(study, 2) == 0
     study.tell(joined, state=TrialState.FAIL)
     again = FakeTrials()
-    assert trials.count_states(found(bed.work(again)).outcomes)["complete"] == 6
+    assert trials.count_states(first_state(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]

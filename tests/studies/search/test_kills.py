@@ -124,9 +124,9 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     process = running.start()
     assert process.wait(600) == 0, running.log.read_text()
     running.check(tracking)
-    place = trials.get_position(victim, running.trials())
-    assert trials.count_attempts(running.trials(), place) >= 2
-    again = [t for t in running.trials() if trials.get_position(t, running.trials()) == place]
+    position = trials.get_position(victim, running.trials())
+    assert trials.count_attempts(running.trials(), position) >= 2
+    again = [t for t in running.trials() if trials.get_position(t, running.trials()) == position]
     assert {folder_of(trial).path for trial in again} == {folder_of(victim).path}
     assert running.start().wait(600) == 0
     assert "nothing is left to train" in running.log.read_text()
@@ -138,18 +138,18 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
 def test_a_machine_that_sleeps_is_taken_over_and_gives_way(image_root: Path, tmp_path: Path, tracking: str) -> None:
     """Another machine, with a folder of its own, trains its trials; what it had begun is no trial any more."""
     storage = f"sqlite:///{tmp_path}/shared.db"
-    asleep, other = (Running(image_root, tmp_path / name, storage, heartbeat=2) for name in ("asleep", "other"))
+    asleep, awake = (Running(image_root, tmp_path / name, storage, heartbeat=2) for name in ("asleep", "other"))
     first = asleep.start()
     _wait(asleep, first, asleep.running)
     begun = [trial.number for trial in asleep.trials() if trial.state.name == "RUNNING"]
     processes = [*(asleep.training_of(trial) for trial in asleep.running()), first.pid]
     _put_to_sleep(processes, [storage, tracking])
-    second = other.start()
-    _wait(other, second, lambda: set(begun) <= {t.user_attrs.get(trials.AGAIN) for t in other.running()})
+    second = awake.start()
+    _wait(awake, second, lambda: set(begun) <= {t.user_attrs.get(trials.AGAIN) for t in awake.running()})
     for process in processes:
         os.kill(process, signal.SIGCONT)
-    assert (first.wait(600), second.wait(600)) == (0, 0), asleep.log.read_text() + other.log.read_text()
-    outcomes = trials.select_outcomes(other.trials())
+    assert (first.wait(600), second.wait(600)) == (0, 0), asleep.log.read_text() + awake.log.read_text()
+    outcomes = trials.select_outcomes(awake.trials())
     assert {where: t.state.name for where, t in outcomes.items()} == dict.fromkeys(range(PLACES), "COMPLETE")
     runs = {run.info.run_id: run.info.status for run in all_runs(tracking, kind="trial", study="mine")}
     finished = {trial.user_attrs[trials.RUN_ID] for trial in outcomes.values()}

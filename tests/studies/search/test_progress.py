@@ -19,7 +19,7 @@ SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
 
 def trial(number: int, state: str, value: float | None = None, rate: float = 0.1, **attributes: Any) -> FrozenTrial:
     steps = {1: 0.5 if value is None else value} if state in ("RUNNING", "PRUNED", "COMPLETE") else {}
-    found = create_trial(
+    frozen = create_trial(
         state=TrialState[state],
         value=value,
         params={"optim.lr": rate} if state != "WAITING" else {},
@@ -27,12 +27,12 @@ def trial(number: int, state: str, value: float | None = None, rate: float = 0.1
         user_attrs=attributes,
         intermediate_values=steps,
     )
-    found.number = number
-    if found.state.is_finished() or state == "RUNNING":
-        found.datetime_start = datetime.datetime(2026, 1, 1)
-    if found.state.is_finished():
-        found.datetime_complete = datetime.datetime(2026, 1, 1, minute=1)
-    return found
+    frozen.number = number
+    if frozen.state.is_finished() or state == "RUNNING":
+        frozen.datetime_start = datetime.datetime(2026, 1, 1)
+    if frozen.state.is_finished():
+        frozen.datetime_complete = datetime.datetime(2026, 1, 1, minute=1)
+    return frozen
 
 
 def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat: int | None = None) -> SearchState:
@@ -57,7 +57,7 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
 
 
 def test_the_table_counts_places_and_estimates_the_rest() -> None:
-    one = searched(
+    state = searched(
         trial(0, "COMPLETE", 0.7, default=True),
         trial(1, "FAIL"),
         trial(2, "RUNNING", again=1, place=1),
@@ -66,7 +66,7 @@ def test_the_table_counts_places_and_estimates_the_rest() -> None:
         trial(5, "FAIL", error="the loss is not finite"),
         trial(6, "RUNNING", surplus=True),
     )
-    head, line = make_table("s", [one], workers=2).lines
+    head, line = make_table("s", [state], workers=2).lines
     # Left are the places 5..7, and three of four epochs of the running one, at a minute per trial.
     assert head == "s: 8 trials: 2 complete, 1 pruned, 1 failed, 1 running; about 1:52 left"
     assert line == "  erm   4/8 trials, 1 pruned, 1 failed, best 80.00 (trial 3), trial 1: epoch 1/4, 50.00"
@@ -98,9 +98,9 @@ def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
 
 
 def test_less_is_better_for_a_loss() -> None:
-    one = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.4, rate=0.2), maximize=False)
-    won = find_winner([one])
+    state = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.4, rate=0.2), maximize=False)
+    won = find_winner([state])
     assert won is not None
     assert won[1].number == 1
-    assert "the best is 0.3000 better" in "\n".join(format_summary([one]))
+    assert "the best is 0.3000 better" in "\n".join(format_summary([state]))
     assert trials.select_best([trial(0, "PRUNED", 0.9)], maximize=True) is None

@@ -15,12 +15,12 @@ from biasbed.system.processes import Interrupted
 from helpers.fake_trials import Bed, FakeTrials, score
 
 
-def found(feed: TrialFeed) -> SearchState:
+def first_state(feed: TrialFeed) -> SearchState:
     return feed.states()[0]
 
 
 def rates(feed: TrialFeed) -> list[float]:
-    return [trial.params["optim.lr"] for trial in found(feed).outcomes.values()]
+    return [trial.params["optim.lr"] for trial in first_state(feed).outcomes.values()]
 
 
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc", "brute_force")]
@@ -35,9 +35,9 @@ def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str
     )
     drawn = []
     for home in ("a", "b"):
-        one = Bed(bed.image_root, bed.home.with_name(home), bed.space)
+        fresh_bed = Bed(bed.image_root, bed.home.with_name(home), bed.space)
         launcher = FakeTrials()
-        done = found(one.work(launcher, trials=7, sampler=sampler))
+        done = first_state(fresh_bed.work(launcher, trials=7, sampler=sampler))
         drawn.append([trial.params for trial in done.outcomes.values()])
         for trial in done.outcomes.values():
             assert ("optim.momentum" in trial.params) == (trial.params["optim.name"] == "sgd")
@@ -58,11 +58,11 @@ def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space
     with pytest.raises(Interrupted):
         bed.work(launcher, trials=9, sampler=sampler)
     feed = bed.work(launcher, trials=9, sampler=sampler)
-    done, study = found(feed), feed.studies[0][1]
-    given = {"optim.lr": "0.1", "optim.momentum": "0.9"}
+    done, study = first_state(feed), feed.studies[0][1]
+    default = {"optim.lr": "0.1", "optim.momentum": "0.9"}
     assert done.default is done.outcomes[0]
     assert done.outcomes[0].params == {}
-    assert done.settings(done.outcomes[0]) == given
+    assert done.settings(done.outcomes[0]) == default
     assert {"optim.lr": "0.1"}.items() <= launcher.commands[1].overrides.items()
     assert [name for name, count in Counter(launcher.started).items() if count > 1] == ["erm-trial0"]
     assert len(done.outcomes) == 7  # and six points
@@ -72,19 +72,25 @@ def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space
         assert bool(study.ask().relative_params) == (sampler != "random")
     for trial in list(done.outcomes.values())[1:]:
         assert trial.params["optim.lr"] >= 0.2
-    assert f"default  {100 * score(given) * (1 - 0.5**4):.2f} (trial 0); the best is" in "\n".join(
+    assert f"default  {100 * score(default) * (1 - 0.5**4):.2f} (trial 0); the best is" in "\n".join(
         format_summary([done])
     )
 
 
 def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
     """Whatever else is in a space and in which order: methods and cells are compared at equal draws."""
-    own = bed.space.with_name("own.yaml")
-    own.write_text("hparams.drop_rate: {distribution: uniform, low: 0.1, high: 2}\n" + bed.space.read_text())
+    wider_space = bed.space.with_name("own.yaml")
+    wider_space.write_text("hparams.drop_rate: {distribution: uniform, low: 0.1, high: 2}\n" + bed.space.read_text())
     drawn = []
-    for seed, method, space, workers in ((3, "erm", bed.space, 2), (3, "infodrop", own, 1), (4, "erm", bed.space, 1)):
-        one = Bed(bed.image_root, bed.home.with_name(f"{method}{seed}"), space)
-        done = one.work(FakeTrials(), trials=4, sampler="random", seed=seed, algorithms=(method,), workers=workers)
+    for seed, method, space, workers in (
+        (3, "erm", bed.space, 2),
+        (3, "infodrop", wider_space, 1),
+        (4, "erm", bed.space, 1),
+    ):
+        fresh_bed = Bed(bed.image_root, bed.home.with_name(f"{method}{seed}"), space)
+        done = fresh_bed.work(
+            FakeTrials(), trials=4, sampler="random", seed=seed, algorithms=(method,), workers=workers
+        )
         drawn.append(rates(done))
     assert drawn[0] == drawn[1]
     assert len({*drawn[0], *drawn[2]}) == 1 + 3 + 3  # the default is in both
@@ -92,7 +98,7 @@ def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
 
 @pytest.mark.parametrize("pruner", ["hyperband", pytest.param("successive_halving", marks=pytest.mark.slow)])
 def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
-    done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
+    done = first_state(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
     counted = trials.count_states(done.outcomes)
     assert counted["complete"] + counted["pruned"] == 6
     assert counted["complete"] >= 1

@@ -35,23 +35,27 @@ def test_a_search_per_cell_and_repeat_at_equal_draws(bed: Bed, settings: dict[st
     feed = bed.work(launcher, settings=settings, **SEARCHES)
     names = [search.name for search, _ in feed.studies]
     assert names == [f"sweep/erm/{cell}/r{repeat}" for cell in CELLS for repeat in range(2)]
-    places = {f"erm-{cell}-trialr{repeat}-{place}" for cell in CELLS for repeat in range(2) for place in range(2)}
-    assert set(launcher.started) == places
-    assert len(launcher.started) == len(places) + 1
-    assert len({command.log.parent for command in launcher.commands}) == len(places)
-    drawn = [[trial.params["optim.lr"] for trial in one.outcomes.values()] for one in feed.states()]
+    names_of_trials = {
+        f"erm-{cell}-trialr{repeat}-{position}" for cell in CELLS for repeat in range(2) for position in range(2)
+    }
+    assert set(launcher.started) == names_of_trials
+    assert len(launcher.started) == len(names_of_trials) + 1
+    assert len({command.log.parent for command in launcher.commands}) == len(names_of_trials)
+    drawn = [[trial.params["optim.lr"] for trial in state.outcomes.values()] for state in feed.states()]
     assert drawn[0] == drawn[2] != drawn[1] == drawn[3]
     tags = {command.name: json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands}
-    assert {name: own[record.REPEAT] for name, own in tags.items()} == {name: name[-3] for name in places}
-    assert len({own[record.SPACE] for own in tags.values()}) == 1
+    assert {name: tags_of_trial[record.REPEAT] for name, tags_of_trial in tags.items()} == {
+        name: name[-3] for name in names_of_trials
+    }
+    assert len({tags_of_trial[record.SPACE] for tags_of_trial in tags.values()}) == 1
     assert {command.overrides["test_domains"] for command in launcher.commands} == {"art", "photo"}
 
 
 def test_what_is_searched_and_how_has_a_hash(bed: Bed, settings: dict[str, str]) -> None:
     launcher = FakeTrials()
 
-    def hashes(given: dict[str, str] | None = None, **more: Any) -> set[str]:
-        plan = bed.plan(launcher, {**settings, **(given or {})}, **{**SEARCHES, **more})
+    def hashes(changed: dict[str, str] | None = None, **more: Any) -> set[str]:
+        plan = bed.plan(launcher, {**settings, **(changed or {})}, **{**SEARCHES, **more})
         return {search.space_hash for search in plan.searches}
 
     first = hashes()
@@ -75,7 +79,7 @@ def test_from_start_to_winners(
 ) -> None:
     """Each cell has its own best settings, and `benchmark` trains each where it won."""
     launcher = FakeTrials(value=lambda words: 0.5 + (0.1 if words["test_domains"] == "art" else -0.1) * rate(words))
-    monkeypatch.setattr("biasbed.studies.search.plots.write_plots", lambda folder, found: [])
+    monkeypatch.setattr("biasbed.studies.search.plots.write_plots", lambda folder, states: [])
     flags = {**settings, "suite": "domains", "trials": "3", "study": "mine"}
     assert bed.run(launcher, monkeypatch, **flags) == 0
     printed = capsys.readouterr()

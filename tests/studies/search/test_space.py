@@ -46,14 +46,14 @@ def write(tmp_path: Path, text: str) -> str:
 def test_every_space_holds_and_has_the_default(method: str) -> None:
     assert method in algorithms.REGISTRY
     assert SPACES[method].read_text().startswith("# ")
-    own = words(method)
-    space = read_space("auto", own)
-    default = space.default(resolve(own))
+    flags = words(method)
+    space = read_space("auto", flags)
+    default = space.default(resolve(flags))
     assert default.is_inside
     assert tuple(default.overrides) == tuple(default.parameters) == space.names
     suggested = space.suggest(optuna.trial.FixedTrial(dict(default.parameters)))  # type: ignore[arg-type]
     assert suggested == default.overrides
-    assert config.plain(resolve({**own, **suggested})) == config.plain(resolve(own))
+    assert config.plain(resolve({**flags, **suggested})) == config.plain(resolve(flags))
 
 
 def test_every_method_has_a_space() -> None:
@@ -78,14 +78,14 @@ def test_a_suite_s_optimizer_is_searched_in_place_of_the_methods_own(tmp_path: P
     def space_of(algorithm: str, **more: str) -> Space:
         return read_space("auto", {**words(algorithm, **more), "suite": "debiasing"})
 
-    for algorithm, own in (("lff", ("hparams.q", "hparams.alpha")), ("erm", ()), ("padain", ("hparams.p",))):
-        assert space_of(algorithm).names == ("optim.lr", *own)
+    for algorithm, hparams in (("lff", ("hparams.q", "hparams.alpha")), ("erm", ()), ("padain", ("hparams.p",))):
+        assert space_of(algorithm).names == ("optim.lr", *hparams)
     rates = {"resnet10": ("0.001", "0.0001", "1e-05"), "mlp": ("0.01", "0.001", "0.0001")}
     for backbone, choices in rates.items():
         assert space_of("erm", backbone=backbone).dimensions[0].choices == choices
     assert space_of("erm", train="colored_mnist_10", data_dir=str(tmp_path)).dimensions[0].choices == rates["mlp"]
-    given = read_space(write(tmp_path, WITHOUT_NESTEROV), {**words("infodrop"), "suite": "debiasing"})
-    assert "optim.momentum" in given.names, "a file of one's own is taken as it is"
+    of_a_file = read_space(write(tmp_path, WITHOUT_NESTEROV), {**words("infodrop"), "suite": "debiasing"})
+    assert "optim.momentum" in of_a_file.names, "a file of one's own is taken as it is"
 
 
 def test_spaces_lie_under_suites() -> None:
@@ -101,13 +101,13 @@ def test_a_conditional_space(tmp_path: Path) -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     seen = set()
     for _ in range(120):
-        found = space.suggest(study.ask())
-        assert ("optim.momentum" in found) == (found["optim.name"] == "sgd")
-        assert ("hparams.num_offsets" in found) == (found["hparams.layers"] != "0")
-        resolved = resolve({**words("infodrop"), **found})
+        suggested = space.suggest(study.ask())
+        assert ("optim.momentum" in suggested) == (suggested["optim.name"] == "sgd")
+        assert ("hparams.num_offsets" in suggested) == (suggested["hparams.layers"] != "0")
+        resolved = resolve({**words("infodrop"), **suggested})
         assert 1e-3 <= resolved.optim.lr <= 1
-        assert resolved.optim.lr == float(found["optim.lr"])
-        seen |= {found.get("optim.momentum", "-"), found["hparams.layers"], found["optim.name"]}
+        assert resolved.optim.lr == float(suggested["optim.lr"])
+        seen |= {suggested.get("optim.momentum", "-"), suggested["hparams.layers"], suggested["optim.name"]}
     assert seen == {"0.5", "0.6", "0.7", "0.8", "0.9", "-", "0", "2", "4", "sgd", "adam", "adamw"}
     assert space.is_conditional
     assert not space.is_finite
@@ -154,25 +154,25 @@ def test_a_default_outside_of_the_space_is_words_alone(line: str, outside: str, 
 @pytest.mark.parametrize(("low", "high", "base"), [(0, 3, 2), (3, 5.5, 2), (0, 4, 10)])
 def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
     """Gulrajani and Lopez-Paz's int(2**U(low, high)): the chance of n is the part of exponents that come to it."""
-    one = Dimension("hparams.layers", "floor_power", low, high, base=base)
-    smallest, largest = map(int, one.extremes)
+    dimension = Dimension("hparams.layers", "floor_power", low, high, base=base)
+    smallest, largest = map(int, dimension.extremes)
     assert smallest == base**low
     assert largest == math.ceil(base**high) - 1
     sampler = samplers.make_keyed_sampler("random", 3, False, lambda trial: trial.number)
     study = optuna.create_study(sampler=sampler)
-    drawn = [int(one.format(one.suggest(study.ask()))) for _ in range(1000)]
+    drawn = [int(dimension.format(dimension.suggest(study.ask()))) for _ in range(1000)]
     for n in (smallest, smallest + 1, smallest + 4):
         chance = math.log(min(n + 1, base**high) / n, base) / (high - low)
         assert abs(drawn.count(n) / 1000 - chance) < 4 * math.sqrt(chance / 1000)
     spec = specs(Config)["batch_size"]
     for n in range(smallest, min(largest, 600) + 1):  # each as a default
-        exponent = one.find_value(n, spec)
+        exponent = dimension.find_value(n, spec)
         assert exponent is not None
         assert low <= exponent <= high
-        assert one.format(exponent) == str(n)
-    assert one.find_value(smallest - 1, spec) is None
-    assert one.find_value(largest + 1, spec) is None
-    assert one.format(high) == str(largest)  # a model of the exponents may come to the bound itself
+        assert dimension.format(exponent) == str(n)
+    assert dimension.find_value(smallest - 1, spec) is None
+    assert dimension.find_value(largest + 1, spec) is None
+    assert dimension.format(high) == str(largest)  # a model of the exponents may come to the bound itself
 
 
 @pytest.mark.parametrize(

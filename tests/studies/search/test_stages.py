@@ -42,25 +42,25 @@ def staged(bed: Bed) -> Bed:
     return bed
 
 
-def found(feed: TrialFeed) -> SearchState:
+def first_state(feed: TrialFeed) -> SearchState:
     return feed.states()[0]
 
 
-def settings(one: SearchState) -> list[tuple[str, str]]:
+def settings(state: SearchState) -> list[tuple[str, str]]:
     """Return the rate and layers of every trial, in the order of the search."""
-    every = [one.settings(trial) for trial in one.outcomes.values()]
+    every = [state.settings(trial) for trial in state.outcomes.values()]
     return [(words["optim.lr"], words["hparams.layers"]) for words in every]
 
 
 def test_the_rate_first_then_the_others_at_the_best_rate(staged: Bed) -> None:
     launcher = FakeTrials(value=worth)
-    one = found(staged.work(launcher, **TWO))
+    state = first_state(staged.work(launcher, **TWO))
     # The default first, the other rates as they stand, then the method's own in order at the best rate.
-    assert settings(one) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
-    assert one.search.trials == 6
-    assert one.best is one.outcomes[5]
+    assert settings(state) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert state.search.trials == 6
+    assert state.best is state.outcomes[5]
     # What won the first stage is a point of the second: it is not trained twice.
-    assert launcher.started == [f"infodrop-trial{place}" for place in (0, 1, 2, 4, 5)]
+    assert launcher.started == [f"infodrop-trial{position}" for position in (0, 1, 2, 4, 5)]
     assert len({command.log.parent for command in launcher.commands}) == 5
     assert {"optim.lr": "1.0", "hparams.layers": "2"}.items() <= launcher.commands[-1].overrides.items()
 
@@ -68,68 +68,68 @@ def test_the_rate_first_then_the_others_at_the_best_rate(staged: Bed) -> None:
 def test_what_is_equal_goes_to_the_earlier(staged: Bed) -> None:
     """To the default's rate; also where the default was cut off, so that its second attempt is Optuna's last."""
     for name, outcomes in (("whole", {}), ("cut", {"infodrop-trial0": ["signal"]})):
-        one = Bed(staged.image_root, staged.home.with_name(name), staged.space)
+        fresh_bed = Bed(staged.image_root, staged.home.with_name(name), staged.space)
         launcher = FakeTrials(outcomes, value=level)
         if outcomes:
             with pytest.raises(Interrupted):
-                one.work(launcher, **TWO, workers=2)
-        done = found(one.work(launcher, **TWO))
+                fresh_bed.work(launcher, **TWO, workers=2)
+        done = first_state(fresh_bed.work(launcher, **TWO))
         assert {rate for rate, _ in settings(done)[3:]} == {"0.1"}
         assert done.best is done.outcomes[0]
 
 
 # Both stages' first places, and the one that is equal to an earlier one.
 @pytest.mark.parametrize("place", [0, 3, 4])
-def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, place: int) -> None:
-    launcher = FakeTrials({f"infodrop-trial{place}": ["signal"]}, value=worth)
-    if place == 3:  # equal to an earlier one: never started
+def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, position: int) -> None:
+    launcher = FakeTrials({f"infodrop-trial{position}": ["signal"]}, value=worth)
+    if position == 3:  # equal to an earlier one: never started
         feed = finish(staged.begin(launcher, **TWO))
     else:
         with pytest.raises(Interrupted):
             staged.work(launcher, **TWO)
         feed = staged.work(launcher, **TWO)
-    one = found(feed)
-    assert settings(one) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
-    assert one.best is one.outcomes[5]
+    state = first_state(feed)
+    assert settings(state) == [("0.1", "0"), ("0.01", "0"), ("1.0", "0"), ("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert state.best is state.outcomes[5]
     assert len({command.log.parent for command in launcher.commands}) == 5
-    assert len(launcher.started) == 5 + (place != 3)
+    assert len(launcher.started) == 5 + (position != 3)
 
 
 def test_ended_between_the_stages(staged: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = FakeTrials(value=worth)
     with monkeypatch.context() as patched:
         patched.setattr(stage_schedule, "count_open", lambda search, all_trials: search.stages[0].end)
-        assert len(found(staged.work(launcher, **TWO)).outcomes) == 3
-    one = found(staged.work(launcher, **TWO))
-    assert settings(one)[3:] == [("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
-    assert launcher.started == [f"infodrop-trial{place}" for place in (0, 1, 2, 4, 5)]
+        assert len(first_state(staged.work(launcher, **TWO)).outcomes) == 3
+    state = first_state(staged.work(launcher, **TWO))
+    assert settings(state)[3:] == [("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
+    assert launcher.started == [f"infodrop-trial{position}" for position in (0, 1, 2, 4, 5)]
 
 
 def test_a_stage_waits_for_all_before_it(staged: Bed) -> None:
     """With many workers, too; and what a stage was given stays, though a trial before it is tried again, and better."""
     launcher = FakeTrials({"infodrop-trial2": ["fail"] * 3}, value=worth)
-    one = found(staged.work(launcher, **TWO, workers=4))
-    assert [trial.state.name for trial in one.outcomes.values()].count("FAIL") == 1
-    assert {rate for rate, _ in settings(one)[3:]} == {"0.1"}
+    state = first_state(staged.work(launcher, **TWO, workers=4))
+    assert [trial.state.name for trial in state.outcomes.values()].count("FAIL") == 1
+    assert {rate for rate, _ in settings(state)[3:]} == {"0.1"}
     again = FakeTrials(value=worth)
-    one = found(staged.work(again, **TWO))
+    state = first_state(staged.work(again, **TWO))
     assert again.started == ["infodrop-trial2"]
-    assert {rate for rate, _ in settings(one)[3:]} == {"0.1"}
-    assert one.best is one.outcomes[5]  # 0.1 and two layers: 0.5
+    assert {rate for rate, _ in settings(state)[3:]} == {"0.1"}
+    assert state.best is state.outcomes[5]  # 0.1 and two layers: 0.5
 
 
 def test_without_a_complete_trial_there_is_no_second_stage(staged: Bed) -> None:
-    launcher = FakeTrials({f"infodrop-trial{place}": ["fail"] * 3 for place in range(3)}, value=worth)
-    one = found(staged.work(launcher, **TWO))
-    assert len(one.outcomes) == 3
-    assert one.best is None
+    launcher = FakeTrials({f"infodrop-trial{position}": ["fail"] * 3 for position in range(3)}, value=worth)
+    state = first_state(staged.work(launcher, **TWO))
+    assert len(state.outcomes) == 3
+    assert state.best is None
 
 
 def test_a_method_without_settings_of_its_own_has_one_stage(bed: Bed) -> None:
     bed.space.write_text(RATES)
     launcher = FakeTrials(value=lambda words: worth({**words, "hparams.layers": "0"}))
-    one = found(bed.work(launcher, **{**TWO, "algorithms": ("erm",)}, workers=3))
-    assert [trial.params["optim.lr"] for trial in one.outcomes.values()] == ["0.1", "0.01", "1.0"]
+    state = first_state(bed.work(launcher, **{**TWO, "algorithms": ("erm",)}, workers=3))
+    assert [trial.params["optim.lr"] for trial in state.outcomes.values()] == ["0.1", "0.01", "1.0"]
     assert len(launcher.started) == 3
 
 
@@ -138,9 +138,9 @@ def test_an_infinite_stage_is_drawn_as_often_as_asked(staged: Bed) -> None:
     staged.space.write_text(RATES + OWN + momentum)
     drawn = []
     for sampler in ("auto", "tpe"):
-        one = Bed(staged.image_root, staged.home.with_name(sampler), staged.space)
+        fresh_bed = Bed(staged.image_root, staged.home.with_name(sampler), staged.space)
         launcher = FakeTrials(value=lambda words: float(words.get("optim.lr", "0.1")) / 2)
-        done = found(one.work(launcher, **{**TWO, "trials": 6, "sampler": sampler}))
+        done = first_state(fresh_bed.work(launcher, **{**TWO, "trials": 6, "sampler": sampler}))
         assert done.search.trials == 9
         assert [read_fixed(trial).overrides for trial in done.outcomes.values()][3:] == [{"optim.lr": "1.0"}] * 6
         drawn.append([trial.params for trial in done.outcomes.values()][3:])
@@ -169,7 +169,7 @@ def test_from_start_to_winners(
         **{"algorithm": "infodrop", "hparams.layers": "2", "optim.lr": "1.0"}
     }
     tags = [json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands]
-    assert len({own[record.SPACE] for own in tags}) == 1
+    assert len({tags_of_trial[record.SPACE] for tags_of_trial in tags}) == 1
 
     for changed, message in (
         ({"search": "auto", "sampler": "random", "trials": "6"}, "the sweep was made with stages=optim.lr (in order)"),
@@ -235,5 +235,5 @@ def test_two_real_stages_in_two_severities(
 
 def test_what_the_search_stands_for() -> None:
     options = SweepOptions(search="two_stage")
-    found = [options.value_or_default(name) for name in ("sampler", "pruner", "trials", "repeats")]
-    assert found == ["random", "none", 10, 1]
+    values = [options.value_or_default(name) for name in ("sampler", "pruner", "trials", "repeats")]
+    assert values == ["random", "none", 10, 1]

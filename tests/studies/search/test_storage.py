@@ -28,8 +28,8 @@ def test_storages_without_signs_of_life_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
-    monkeypatch.setenv(storages.VARIABLE, given)
+    address = "postgresql://someone:se%2Fcret@127.0.0.1:1/trials?password=secret"
+    monkeypatch.setenv(storages.VARIABLE, address)
     url = storages.storage_url("auto", tmp_path)
     assert url.startswith("postgresql+psycopg://someone:")
     assert storages.public_url(url) == "postgresql://127.0.0.1:1/trials"

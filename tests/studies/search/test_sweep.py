@@ -36,12 +36,12 @@ LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}\n"
 
 
 def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
-    entry = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["sweep"]
-    flags = {name: str(parameter["default"]) for name, parameter in entry["parameters"].items()}
-    known = specs(SweepOptions)
-    options = build(SweepOptions, {name: value for name, value in flags.items() if name in known})
+    entry_point = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]["sweep"]
+    flags = {name: str(parameter["default"]) for name, parameter in entry_point["parameters"].items()}
+    declared = specs(SweepOptions)
+    options = build(SweepOptions, {name: value for name, value in flags.items() if name in declared})
     assert options == SweepOptions()
-    assert {value for name, value in flags.items() if name not in known} == {"auto"}
+    assert {value for name, value in flags.items() if name not in declared} == {"auto"}
     assert set(flags) <= set(cli.COMMANDS["sweep"].settings())
 
 
@@ -86,9 +86,9 @@ def test_a_sweep_from_start_to_winners(
     assert "erm trial 0 complete" in printed.err
     (parent,) = all_runs(tracking, kind="study", study="mine")
     assert parent.info.status == "FINISHED"
-    given = [command.environment for command in launcher.commands]
-    assert {environment["BIASBED_PARENT_RUN"] for environment in given} == {parent.info.run_id}
-    assert '"biasbed.kind": "trial"' in given[0][record.GIVEN_TAGS]
+    environments = [command.environment for command in launcher.commands]
+    assert {environment["BIASBED_PARENT_RUN"] for environment in environments} == {parent.info.run_id}
+    assert '"biasbed.kind": "trial"' in environments[0][record.GIVEN_TAGS]
     folder = bed.home / "studies" / "mine"
     rows = list(csv.DictReader((folder / "trials.csv").open()))
     assert len(rows) == 10
@@ -183,19 +183,19 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
         winners.fetch_table("mien", "auto")
     with pytest.raises(UsageError, match="several studies"):
         winners.fetch_table("mine", "demo")
-    one = client.create_run("0", tags={record.KIND: "study", record.STUDY: "other", record.SUITE: "demo"})
+    study_run = client.create_run("0", tags={record.KIND: "study", record.STUDY: "other", record.SUITE: "demo"})
     for status in ("RUNNING", "KILLED", "FAILED"):
-        client.update_run(one.info.run_id, status=status)
+        client.update_run(study_run.info.run_id, status=status)
         with pytest.raises(Failure, match=f"'other' is {status}.*call the same `sweep` again"):
             winners.fetch_table("other", "auto")
-    client.update_run(one.info.run_id, status="FINISHED")
+    client.update_run(study_run.info.run_id, status="FINISHED")
     with pytest.raises(Failure, match="no trial is complete yet"):
         winners.fetch_table("other", "auto")
     content = winners.make_table(
         "other", "demo", {"erm": {"": {"optim.lr": "0.123"}}}, [0, 1], {}, {"objective": "m", "oracle": "false"}
     )
     (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(content))
-    client.log_artifact(one.info.run_id, str(tmp_path / tracked.WINNERS))
+    client.log_artifact(study_run.info.run_id, str(tmp_path / tracked.WINNERS))
     assert winners.fetch_table("other", "auto").seeds == (2, 3, 4)
     assert cli.main(["benchmark", "--from_study", "other", "--seeds", "1,2", "--dry_run", "yes"]) == 2
     assert cli.main(["benchmark", "--from_study", "other", "--table", "main"]) == 2
@@ -234,10 +234,10 @@ def test_an_objective_on_test_sets_is_marked_everywhere(
 
 
 def test_the_direction_of_an_objective() -> None:
-    known = {"val/accuracy/val": True, "val/loss/val": False, "test/loss/ink": False}
-    assert choose_objective("auto", known, "val/accuracy/val", False) == ("val/accuracy/val", True)
-    assert choose_objective("val/loss/val", known, "val/accuracy/val", False) == ("val/loss/val", False)
-    assert choose_objective("test/loss/ink", known, "val/accuracy/val", True) == ("test/loss/ink", False)
+    directions = {"val/accuracy/val": True, "val/loss/val": False, "test/loss/ink": False}
+    assert choose_objective("auto", directions, "val/accuracy/val", False) == ("val/accuracy/val", True)
+    assert choose_objective("val/loss/val", directions, "val/accuracy/val", False) == ("val/loss/val", False)
+    assert choose_objective("test/loss/ink", directions, "val/accuracy/val", True) == ("test/loss/ink", False)
 
 
 # --- real trainings ---------------------------------------------------------------------------------------------------
@@ -269,19 +269,19 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     launcher: Any = Forked(SweepOptions())
     assert bed.run(launcher, monkeypatch, **flags, epochs="4", device="cpu") == 0
     (parent,) = all_runs(tracking, kind="study")
-    found = {run.data.tags[record.TRIAL]: run for run in all_runs(tracking, kind="trial", study="mine")}
-    assert {number: run.info.status for number, run in found.items()} == {"0": "FINISHED", "1": "KILLED"}
-    assert {number: run.data.tags[record.TRIAL_STATE] for number, run in found.items()} == {
+    runs = {run.data.tags[record.TRIAL]: run for run in all_runs(tracking, kind="trial", study="mine")}
+    assert {number: run.info.status for number, run in runs.items()} == {"0": "FINISHED", "1": "KILLED"}
+    assert {number: run.data.tags[record.TRIAL_STATE] for number, run in runs.items()} == {
         "0": "complete",
         "1": "pruned",
     }
-    assert [run.info.run_name for run in found.values()] == [f"erm-trial{number}" for number in found]
-    assert {run.data.tags["mlflow.parentRunId"] for run in found.values()} == {parent.info.run_id}
-    assert found["1"].data.tags["mlflow.note.content"].startswith("pruned at epoch ")
+    assert [run.info.run_name for run in runs.values()] == [f"erm-trial{number}" for number in runs]
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
+    assert runs["1"].data.tags["mlflow.note.content"].startswith("pruned at epoch ")
     assert "1 complete, 1 pruned" in capsys.readouterr().out
     rows = list(csv.DictReader((bed.home / "studies" / "mine" / "trials.csv").open()))
-    assert [row["run_id"] for row in rows] == [found["0"].info.run_id, found["1"].info.run_id]
-    best = max(value.value for value in _history(tracking, found["0"].info.run_id))
+    assert [row["run_id"] for row in rows] == [runs["0"].info.run_id, runs["1"].info.run_id]
+    best = max(value.value for value in _history(tracking, runs["0"].info.run_id))
     assert float(rows[0]["value"]) == best
     # Trials count nowhere as trainings.
     assert find_finished_runs(tracking, "mine") == {}
