@@ -122,21 +122,18 @@ def test_everything_special_is_escaped() -> None:
     assert not re.search(r"(?<!\\)[_%&$#]", latex.escape("a_b 50% x & y $#{} ~^\\"))
 
 
-@pytest.mark.usefixtures("without_figures")
-@pytest.mark.slow
+@pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
 def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) -> None:
-    fill(recorder, THREE)
+    fill(recorder, THREE, seeds=1)
     plain = recorder.analyze()
-    before = {name: (plain.output_dir / name).read_bytes() for name in ("nemenyi.csv", "effects.csv", "power.json")}
+    nemenyi = (plain.output_dir / "nemenyi.csv").read_bytes()
     ordered = recorder.analyze(order="padain", set_order="sketch,edge")
-    assert {name: (ordered.output_dir / name).read_bytes() for name in before} == before
+    assert (ordered.output_dir / "nemenyi.csv").read_bytes() == nemenyi
+    assert ordered.analysis.cells["erm", "edge"] == plain.analysis.cells["erm", "edge"]
     text = (ordered.output_dir / "tables/scores.tex").read_text()
     assert [row[0] for row in rows_of(text)][-3:] == ["pAdaIN", "ERM", "InfoDrop"]
     sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
     left = (name for name in SETS if name not in ("sketch", "edge"))
     assert sets == ["shape bias", "Sketch", "Edge", *(latex.escape(plain.analysis.label(name)) for name in left)]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
-    assert runs[-6:] == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
-    ranked = recorder.analyze(order="rank").analysis
-    assert ranked.algorithms == tuple(ranked.comparisons[0].mean_ranks)
-    assert ordered.analysis.cells["erm", "edge"] == plain.analysis.cells["erm", "edge"]
+    assert runs[-3:] == ["pAdaIN", "ERM", "InfoDrop"]
