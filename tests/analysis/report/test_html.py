@@ -243,18 +243,3 @@ def test_of_a_column_of_ties_none_is_the_best(recorder: Recorder) -> None:
     tied, *others = analysis.set_names
     assert not any(analysis.cells[name, tied].best for name in analysis.algorithms)
     assert [analysis.cells["mine", name].best for name in others] == [True] * len(others)
-
-
-# --- names, contents, keys --------------------------------------------------------------------------------------------
-
-
-def test_display_names_in_a_note_have_their_ids(outcome: Outcome) -> None:
-    analysis = outcome.analysis
-    text = report.name_ids("Stylized ERM and ERM: <b> -1.5 & ERMs", analysis)
-    shown = re.sub(r"<[^>]+>", "", text)
-    assert shown == "Stylized ERM and ERM: &lt;b&gt; -1.5 &amp; ERMs"
-    ids = dict(re.findall(r'<span title="([^"]*)">([^<]*)</span>', text))
-    expected = {"erm": "ERM"}
-    if "stylized_erm" in analysis.algorithms:
-        expected["stylized_erm"] = "Stylized ERM"
-    assert ids == expected

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -53,16 +50,6 @@ def test_only_what_was_used_is_cited(outcome: Outcome) -> None:
     cited = set(re.findall(r"@\w+\{(\w+),", text))
     assert {"vapnik1992", "shi2020", "geirhos2019", "demsar2006"} <= cited
     assert not cited & {"nam2020", "arjovsky2019", "kar2022"}
-
-
-@pytest.mark.skipif(shutil.which("bibtex") is None, reason="needs bibtex")
-def test_bibtex_takes_all_of_it(tmp_path: Path) -> None:
-    every = "\n\n".join(text for text, _ in references.entries())
-    (tmp_path / "references.bib").write_text(every)
-    (tmp_path / "all.aux").write_text("\\citation{*}\n\\bibdata{references}\n\\bibstyle{plain}\n")
-    done = subprocess.run(["bibtex", "all"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "Warning" not in done.stdout
 
 
 @pytest.mark.parametrize("name", published.names())

@@ -13,9 +13,8 @@ from biasbed import record
 from biasbed.analysis import frames, load
 from biasbed.analysis.columns import Column
 from biasbed.analysis.comparisons import rule_comparison
-from biasbed.analysis.report import latex, summary
-from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.sections.selection_cost import SELECTION_COST, make_printed_table, regret_table
+from biasbed.analysis.report import summary
+from biasbed.analysis.sections.selection_cost import SELECTION_COST, regret_table
 from biasbed.analysis.selection.select import rule_names
 from biasbed.errors import UsageError
 from helpers.commands import ROOT
@@ -193,18 +192,3 @@ def test_load_takes_options_as_on_the_command_line(recorder: Recorder) -> None:
     analysis = load(recorder.uri, seeds=["0", "1"], bootstrap="200", n=1)
     assert "left out, for no run of theirs has these seeds: third" in analysis.notes
     assert analysis.algorithms == ("early", "late")
-
-
-@pytest.mark.usefixtures("without_evidence")
-def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
-    for seed in range(2):
-        recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-        recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-    analysis = load(recorder.uri, bootstrap=200)
-    table = make_printed_table(analysis.data(SELECTION_COST).gap, analysis, Links(analysis))
-    text = latex.render(table)
-    assert " & ".join(["ERM", "best epoch", *["50.0"] * 6]) in text
-    assert " & ".join(["", "best validation", *["40.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["$-$5.0"] * 6]) in text
-    assert r"\caption{ORACLE: each set's own best epoch" in text

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from biasbed import cli, record
-from biasbed.options import SweepOptions
 from biasbed.studies.search import stage_schedule
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
@@ -231,9 +230,3 @@ def test_two_real_stages_in_two_severities(
     assert len(all_runs(tracking, kind="trial", study="real")) == 6
     table = read_table(str(tmp_path / "home" / "studies" / "real" / "winners.yaml"))
     assert {cell.partition(".")[0] for cell in table.chosen["lff"]} == {"5", "50"}
-
-
-def test_what_the_search_stands_for() -> None:
-    options = SweepOptions(search="two_stage")
-    values = [options.value_or_default(name) for name in ("sampler", "pruner", "trials", "repeats")]
-    assert values == ["random", "none", 10, 1]
