@@ -23,8 +23,8 @@ def test_names_are_unique_and_a_sample_is_spread_over_all_kinds() -> None:
 def test_a_sample_keeps_the_law(tmp_path: Path) -> None:
     children.start_server()
     materials = make_materials(tmp_path / "materials")
-    verdicts = list(harness.tried(spread(25, seed=1), tmp_path, materials))
-    assert len(verdicts) > 20
+    verdicts = list(harness.tried(spread(15, seed=1), tmp_path, materials))
+    assert len(verdicts) > 12
     assert [harness.format_verdict(verdict) for verdict in verdicts if verdict.problems] == []
 
 

@@ -45,7 +45,7 @@ def test_trials_stand_in_the_order_of_their_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "images"),
+    ("unlike", "images"),
     [
         (domains("pacs", ("ink", "wax")), ""),  # other domains
         (domains("pacs", ("art", "ink")), ""),  # of some one name

@@ -78,7 +78,7 @@ def test_what_is_equal_goes_to_the_earlier(staged: Bed) -> None:
 
 
 # Both stages' first places, and the one that is equal to an earlier one.
-@pytest.mark.parametrize("place", [0, 3, 4])
+@pytest.mark.parametrize("position", [0, 3, 4])
 def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, position: int) -> None:
     launcher = FakeTrials({f"infodrop-trial{position}": ["signal"]}, value=worth)
     if position == 3:  # equal to an earlier one: never started
