@@ -10,7 +10,7 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
 from biasbed.published import cells, description, find, import_runs, names
 from helpers.commands import ROOT
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHIFTS, SHIFTS_CSV, write
@@ -92,12 +92,6 @@ def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest
     assert json.loads(row[record.TRAINING_DATA]) == {"imagenet": 0.5, "deepaug_cae": 0.5}
     assert json.loads(runs["resnet50"].data.tags[record.TRAINING_DATA]) == {"imagenet": 1.0}
     assert json.loads(row[record.SUMMARY]) == {"spread": "none"}
-
-
-@pytest.mark.usefixtures("folder")
-def test_an_unknown_paper_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match="unknown source 'domain'; did you mean 'domains'"):
-        find("domain")
 
 
 def test_every_paper_that_is_listed_can_be_read() -> None:

@@ -78,13 +78,6 @@ def test_tables_are_well_formed(outcome: Outcome) -> None:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_tables_compile(outcome: Outcome, tmp_path: Path) -> None:
-    done = compiled(tmp_path, sorted((outcome.output_dir / "tables").glob("*.tex")))
-    assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
-    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 @pytest.mark.usefixtures("without_figures")
 def test_tables_of_any_names_compile(recorder: Recorder, tmp_path: Path) -> None:
     fill(recorder, {EVIL: THREE["erm"], "a": THREE["infodrop"], "b": THREE["padain"]}, seeds=1, study=EVIL)
