@@ -24,15 +24,16 @@ THREE_STEPS = ("--data.conflicting", "0.1", "--data.seed", "0", "--batch_size", 
 
 # name -> method and flags; on image folders (42 images in batches of 12), and on a biased data set of 48.
 ON_FOLDERS: Mapping[str, tuple[str, ...]] = {
-    "plain": ("helpers.toys:Plain", "--hparams.noise", "0.1"),
+    "plain": ("helpers.toys:Plain",),
     "sagnet_like": ("helpers.toys:SagNetLike",),
-    "lff_like": ("helpers.toys:LfFLike", "--hparams.noise", "0.1"),
+    "lff_like": ("helpers.toys:LfFLike",),
     "streaming": ("helpers.toys:Streaming",),
     "staged": ("helpers.toys:Staged",),
     "coupled": ("helpers.toys:Coupled",),
     "phases": ("fast_adversarial", *PHASED),
     "swad": ("helpers.toys:Plain", *SWAD, "--checkpoint_every", "3"),
     "ema": ("erm", *RECIPE, "--checkpoint_every", "3"),
+    "ema_without_norms": ("helpers.toys:Plain", *RECIPE),
     "compiled": ("erm", *RECIPE, "--checkpoint_every", "3", "--compile", "yes"),
 }
 ON_SHADES: Mapping[str, tuple[str, ...]] = {

@@ -13,14 +13,12 @@ from torch import Tensor
 from biasbed import cli
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.config import Swad
-from biasbed.evaluation.evaluator import Evaluator
 from biasbed.training import averaged, engine
 from helpers.averages import mean, valley
 from helpers.resumable import SWAD
 from helpers.runs import assert_equal, history, run_folders
 
 SETTINGS = Swad(optimum_patience=2, overfit_patience=2, tolerance=1.05)
-SMA = ("--average", "sma", "--average_from", "5")
 
 
 @pytest.fixture
@@ -87,35 +85,3 @@ def test_swad_tests_and_keeps_the_mean_over_the_valley(
     assert_equal(last["algorithm"], noted.tested[-1])
     for name, value in last["average"]["live"].items():
         assert torch.equal(value, noted.live[-1][name])
-
-
-@pytest.mark.slow
-def test_sma_tests_the_mean_from_a_step_on_and_training_is_not_moved(
-    tracking: str, short: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted = Noted(monkeypatch)
-    assert cli.main(["train", *short]) == 0
-    (folder,) = run_folders(tmp_path / "home")
-    assert "average" not in torch.load(folder / "last.ckpt", weights_only=True)
-    plain, noted.live, noted.tested = noted.live, [], []
-    assert cli.main(["train", *short, *SMA]) == 0
-    for mine, theirs in zip(noted.live, plain, strict=True):
-        assert_equal(mine, theirs)
-    for step, tested in zip(history(folder), noted.tested, strict=True):
-        assert_means(tested, plain[min(step, 5) - 1 : step])
-
-
-@pytest.mark.slow
-def test_swad_asks_the_sets_of_the_monitor_alone(
-    tracking: str, short: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
-    decide = Evaluator.decide
-
-    def noting(self: Evaluator, *rest: Any, **more: Any) -> Any:
-        asked.append([entry.name for entry in more["sets"]])
-        return decide(self, *rest, **more)
-
-    monkeypatch.setattr(Evaluator, "decide", noting)
-    assert cli.main(["train", *short, *SWAD]) == 0
-    assert asked[:4] == [["val"], ["val", "ink", "paint"]] * 2
