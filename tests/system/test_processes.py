@@ -215,7 +215,7 @@ def test_a_thread_may_use_what_handles_signals() -> None:
     assert done == [True]
 
 
-REMINDED = """
+COMMAND = """
 from biasbed import cli
 calls = 0
 
