@@ -318,17 +318,6 @@ def test_what_a_start_takes_beside_its_epochs_is_counted_for_those_to_come(tmp_p
     assert left.seconds == pytest.approx(2 * (4 * 12 + 8))
 
 
-def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
-    runs = [planned(tmp_path, name, seed) for seed in range(2) for name in ("erm", "infodrop")]
-    train(runs[0].folder(), 4, 0.75).mark_done()
-    study = runner(runs, FakeLauncher(tmp_path, {"erm-seed1": ["fail"] * 2, "infodrop-seed0": ["refuse"]}))
-    study.run()
-    head, erm, infodrop = make_table("s", study.items, 2).lines
-    assert head == "s: 4 runs: 2 done, 2 failed"
-    assert erm == "  erm        1/2 done, best 75.00 (seed 0), seed 1 failed at epoch 2/4"
-    assert "seed 0 failed at epoch 0/4" in infodrop
-
-
 def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,25 +284,6 @@ def test_one_algorithm_is_described_and_not_tested(recorder: Recorder) -> None:
     assert len(analysis.scores) == 6
 
 
-def test_the_strict_setting_comes_from_the_runs_training_data(recorder: Recorder) -> None:
-    train_three(recorder)
-    recorder.train("stylized_erm", 0, GOOD, training_data={"stylized": 1.0})
-    analysis = computed(recorder)
-    assert analysis.daggers == {("stylized_erm", "stylized")}
-    assert [comparison.left_out for comparison in analysis.comparisons] == [(), ("stylized",)]
-    assert len(computed(recorder, algorithms="erm,infodrop,padain").comparisons) == 1
-
-
-def test_rules_give_different_numbers_from_the_same_runs(recorder: Recorder) -> None:
-    curves = {name: [0.9, 0.1, 0.5, 0.7] for name in SETS}
-    recorder.train("erm", 0, curves, monitor=(0.1, 0.4, 0.3, 0.2))
-    means = {
-        rule: computed(recorder, selection=rule, n=2).scores["mean"].unique().tolist()
-        for rule in ("best_validation", "last_n", "best_epoch")
-    }
-    assert means == {"best_validation": [10], "last_n": [60], "best_epoch": [90]}
-
-
 def test_a_protocol_s_hash_is_of_its_file() -> None:
     sets = (record.SetRecord("edge", "accuracy", 10, 2, 0.5),)
     old = record.Protocol("demo", sets, ("train",), ("val",), "val/accuracy/val")
