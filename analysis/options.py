@@ -33,13 +33,13 @@ class CoreAnalyzeOptions:
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
     measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")
     corruption_errors_of: str = setting(
-        "none", "show sets of corruptions by the errors of this algorithm, which is then at 100 (none: as they are)"
+        "none", "divide errors under corruptions by those of this algorithm, which is then at 100 (none: as they are)"
     )
     effective: Literal["none"] | tuple[str, ...] = setting(
         "none", "effective robustness: <reference set>:<shifted set>, ..., as imagenet_200:imagenet_r", identity=False
     )
     plain: Literal["none"] | tuple[str, ...] = setting(
-        "none", "of effective robustness: rows that nothing was done to, through which its line goes", identity=False
+        "none", "of effective robustness: plain models, through which its line goes", identity=False
     )
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
@@ -48,12 +48,12 @@ class CoreAnalyzeOptions:
         "none", "published: a card that says whether your runs reproduce the published numbers"
     )
     tolerance: float = setting(
-        0.0, "compare=published: points that may lie between two numbers where the paper tells no spread", ge=0
+        0.0, "compare=published: points by which numbers may differ if the paper prints no spread", ge=0
     )
     error: Literal["auto", "standard_deviation", "standard_error", "paper"] = setting(
         "auto",
-        "what ± is: the standard deviation over runs, their standard error, both with n - 1, or that with n, as "
-        "DomainBed's tables have it (auto: as the rule's tables usually do)",
+        "what ± is: standard deviation over runs, standard error (both with n - 1), or that with n as in DomainBed's "
+        "tables (auto: by the rule)",
     )
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)

@@ -41,9 +41,11 @@ class Optim:
     decay_embeddings: bool = setting(
         True, "weight decay also on position embeddings, class tokens and relative position tables", optional=True
     )
-    head_factor: float = setting(1.0, "rate of the networks' classifiers by that of all else", gt=0, optional=True)
+    head_factor: float = setting(
+        1.0, "learning rate of the networks' classifiers, as a multiple of all others'", gt=0, optional=True
+    )
     layer_decay: float = setting(
-        1.0, "rate of each layer by that of the layer after it; the classifier has lr", gt=0, le=1, optional=True
+        1.0, "rate of each layer, as a multiple of the next layer's; the classifier has lr", gt=0, le=1, optional=True
     )
     clip: float | None = setting(
         None, "largest norm of each optimizer's gradient; a longer one is scaled down; none: any", gt=0, optional=True
@@ -55,10 +57,12 @@ class Optim:
     gamma: float = setting(0.1, "step: factor of each drop", gt=0, le=1)
     points: tuple[float, ...] = setting(
         (0.0, 0.4, 1.0),
-        "piecewise: parts of the training (between restarts) between which it is linear",
+        "piecewise: parts of the training (between restarts) between which the rate is linear",
         optional=True,
     )
-    factors: tuple[float, ...] = setting((0.0, 1.0, 0.0), "piecewise: the rate there, by lr", optional=True)
+    factors: tuple[float, ...] = setting(
+        (0.0, 1.0, 0.0), "piecewise: the rates there, as multiples of lr", optional=True
+    )
     warmup: float = setting(0.0, "epochs in which the rate grows linearly from zero", ge=0)
     restarts: tuple[float, ...] = setting(
         (), "parts of the training after which schedule, warm-up and momenta begin anew, each to last until the next"
@@ -88,13 +92,15 @@ class Optim:
 class NetworkSettings:
     """Settings that every network of a training has, whatever its backbone."""
 
-    dropout: float = setting(0.0, "odds of each feature to be dropped before the classifier", ge=0, lt=1, optional=True)
+    dropout: float = setting(
+        0.0, "probability of dropping each feature before the classifier", ge=0, lt=1, optional=True
+    )
     freeze_statistics: bool = setting(
         False, "batch norm keeps the mean and variance that came with the initial weights", optional=True
     )
     drop_path: float | None = setting(
         None,
-        "stochastic depth: odds of the last block to be skipped, rising linearly; none: as the backbone's library",
+        "stochastic depth: probability of skipping the last block, rising linearly; none: the library's default",
         ge=0,
         lt=1,
         optional=True,
@@ -113,14 +119,16 @@ class Swad:
 
     optimum_patience: int = setting(
         3,
-        "N_s: it starts at the evaluation whose validation loss none of the next N_s - 1 undercuts",
+        "N_s: the average starts at an evaluation whose validation loss is the smallest of N_s in a row",
         ge=1,
         optional=True,
     )
     overfit_patience: int = setting(
-        6, "N_e: it ends before this many evaluations in a row with a loss above the tolerance", ge=1, optional=True
+        6, "N_e: the average ends before N_e evaluations in a row with a loss above the tolerance", ge=1, optional=True
     )
-    tolerance: float = setting(1.3, "r: that, by the mean loss of the first N_s evaluations", ge=1, optional=True)
+    tolerance: float = setting(
+        1.3, "r: tolerance, as a multiple of the mean loss of those N_s evaluations", ge=1, optional=True
+    )
 
     def __post_init__(self) -> None:
         if self.overfit_patience < self.optimum_patience:
@@ -133,7 +141,7 @@ class Ema:
 
     decay: float = setting(0.9999, "part of the average that each step keeps", gt=0, lt=1, optional=True)
     warmup: bool = setting(
-        False, "let the decay rise to that, by 1 - (1 + step)^(-2/3), for short trainings", optional=True
+        False, "let the decay rise to its value by 1 - (1 + step)^(-2/3), for short trainings", optional=True
     )
 
 
@@ -157,7 +165,7 @@ class Augment:
     grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, optional=True)
     padding: int = setting(
         0,
-        "without crop: pixels of black around the resized image, of which a part of its size is taken",
+        "without crop: black pixels around the resized image, from which a part of its size is cut",
         ge=0,
         le=512,
         optional=True,
@@ -311,7 +319,7 @@ class InCorruptedForm:
     sets: tuple[str, ...] = setting(
         (), "evaluation sets that are also tested under 75 corruptions, each as <set>_c_generated", identity=False
     )
-    seed: int = setting(0, "of what corruptions draw, the same for all trainings", ge=0, le=2**31 - 1)
+    seed: int = setting(0, "seed of the corruptions' draws, the same for all trainings", ge=0, le=2**31 - 1)
     frost: str | Auto = setting(
         "auto", "folder of the five photographs of frost (auto: frost below data_dir)", identity=False
     )
@@ -337,9 +345,7 @@ class Config:
     sets: tuple[str, ...] | Literal["auto", "all"] = setting(
         "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
-    limit: int | None = setting(
-        None, "images of each set at most, to see whether all works (docs/suites.md); none: all", ge=1
-    )
+    limit: int | None = setting(None, "most images of each set, for a quick check (docs/suites.md); none: all", ge=1)
     corrupted: InCorruptedForm = InCorruptedForm()
     data: DataSettings = DataSettings()
     cache: CacheSettings = CacheSettings()
@@ -385,9 +391,9 @@ class Config:
     gradient_checkpointing: bool = setting(
         False, "compute the blocks' activations anew in the backward pass: less memory, same numbers", identity=False
     )
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda if there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
-    corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or go on without it")
+    corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or continue without it")
     resume: Literal["auto", "never", "once", "without_best"] = setting(
         "auto",
         "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone; without_best: "
@@ -395,9 +401,9 @@ class Config:
         identity=False,
     )
     study: str = setting(record.ADHOC, "study that the run belongs to", identity=False)
-    row: str | Auto = setting("auto", "what the run is one of in tables (auto: the method); [a-z0-9_-]", identity=False)
+    row: str | Auto = setting("auto", "row of the run in tables (auto: the method); [a-z0-9_-]", identity=False)
     cell: str | Auto = setting(
-        "auto", "what it trains on, in tables (auto: as the suite calls it); [a-z0-9_-]", identity=False
+        "auto", "cell of the run in tables: what it trains on (auto: the suite's); [a-z0-9_-]", identity=False
     )
     experiment: str | Auto = setting("auto", "MLflow experiment (auto: biasbed-<suite>)", identity=False)
     output_dir: str | Auto = setting(
@@ -417,8 +423,7 @@ class Config:
     register: str = setting("none", "register that model in MLflow under this name (none: don't)", identity=False)
     keep: Literal["all", "best_last", "best", "none"] = setting(
         "all",
-        "checkpoints of a training that has ended: all, as they are; best_last, best: those weights, without what "
-        "training goes on with; none",
+        "checkpoints of a training that has ended: all, as they are; best_last, best: these with weights only; none",
         identity=False,
     )
     tracking: Literal["on", "offline"] = setting(

@@ -20,10 +20,12 @@ class ImportOptions:
 
     source: str = setting(
         "biasbed",
-        "paper whose results are imported; a file that `export` wrote (.zip); what DomainBed's own code has left of a "
-        "sweep: a folder of results.jsonl, or a CSV; or a file or folder that a plug-in reads (docs/sharing.md)",
+        "paper whose results are imported; a file that `export` wrote (.zip); a sweep of DomainBed's own code: a "
+        "folder of results.jsonl, or a CSV; or a file or folder that a plug-in reads (docs/sharing.md)",
     )
-    study: str = setting("auto", "of a sweep's trials, or of reported results (auto: after the folder or file)")
+    study: str = setting(
+        "auto", "study of a sweep's trials or of reported results (auto: named after the folder or file)"
+    )
 
     @property
     def is_path(self) -> bool:
@@ -77,7 +79,7 @@ class EvaluateOptions:
     label_map: str | dict[str, Any] = setting(
         "none", "YAML file that says what the model's outputs stand for, or its content in braces"
     )
-    algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
+    algorithm: str = setting("auto", "the checkpoint's method, if it is your own: <file>.py:<Class>")
     compare: str = setting(
         "none",
         "files of others' decisions on the same images, for error consistency; humans, published: counts of Geirhos et "
@@ -88,10 +90,10 @@ class EvaluateOptions:
         "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"
     )
     overlaps: Literal["none"] | tuple[str, ...] = setting(
-        "none", "kinds of condition that the model was trained on the like of, as gaussian_noise,shot_noise"
+        "none", "test conditions that resemble the model's training images, as gaussian_noise,shot_noise"
     )
     resume: Literal["auto", "never", "once"] = setting(
-        "auto", "auto: go on with one that was cut off; never: begin anew; once: also leave a finished one alone"
+        "auto", "auto: continue an unfinished test; never: start anew; once: also keep a finished one"
     )
 
 
@@ -116,7 +118,7 @@ class PrepareOptions:
         "none",
         "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr, "
         "corruptions), a data set (waterbirds), packed: a suite's images in few files, <file>.py:<Class> of your own, "
-        "or check: is the data whole?",
+        "or check: whether the data are complete",
     )
 
     def __post_init__(self) -> None:
@@ -143,11 +145,11 @@ class ReproduceOptions:
         "none", f"differences that don't stop it before the training: {', '.join(ALLOWANCES)}"
     )
     alpha: float = setting(0.05, "level at which a metric is called different from the run's", gt=0, lt=1)
-    algorithm: str = setting("auto", "the run's method, where it is one of your own: <file>.py:<Class>")
-    suite: str = setting("auto", "the run's suite, where it is one of your own: <file>.py:<Class>")
+    algorithm: str = setting("auto", "the run's method, if it is your own: <file>.py:<Class>")
+    suite: str = setting("auto", "the run's suite, if it is your own: <file>.py:<Class>")
     data_dir: str = setting("auto", "folder of the images (auto: as recorded)")
     prepared_dir: str = setting("auto", "folder of prepared images and networks (auto: as recorded)")
-    init: str = setting("auto", "initial weights, where their file lies elsewhere (auto: as recorded)")
+    init: str = setting("auto", "initial weights, if their file is elsewhere (auto: as recorded)")
     device: Literal["cpu", "cuda"] | Auto = setting("auto", "where to train (auto: as recorded)")
     output_dir: str = setting("auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)")
 
@@ -215,7 +217,7 @@ class MainOptions(StudyOptions):
     """The whole story on the embedded suite."""
 
     seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/studies/main.yaml)")
-    quick: bool = setting(False, "the story in less than two minutes, to see what comes of it; no numbers for a paper")
+    quick: bool = setting(False, "a quick check in less than two minutes; no numbers for a paper")
     output_dir: str = setting("auto", "folder of runs and of the report")
 
 
@@ -264,7 +266,7 @@ class SweepOptions(CellOptions):
     """A search per method and cell; its other flags are those of `train`, for every trial."""
 
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
-    algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
+    algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched separately")
     trials: int | Auto = setting(
         "auto", "trainings per method, cell and repeat (auto: 20; two_stage: at most 10 per stage)"
     )
@@ -285,8 +287,10 @@ class SweepOptions(CellOptions):
     oracle: bool = setting(False, "allow an objective on test sets; its numbers are marked everywhere")
     storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")
     study: str = setting("sweep", "name that the trials are filed under")
-    seed: int = setting(0, "of the search and of the trainings; each repeat has the next one", ge=0, le=2**30)
-    heartbeat: int = setting(60, "seconds between a command's signs of life; without two it counts as dead", ge=1)
+    seed: int = setting(0, "seed of the search and its trainings; each repeat has the next one", ge=0, le=2**30)
+    heartbeat: int = setting(
+        60, "seconds between a command's heartbeats; after two missing ones it counts as dead", ge=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -310,10 +314,10 @@ class SweepOptions(CellOptions):
 class ExportOptions:
     """Runs to export, the format, and the file or folder."""
 
-    file: str = setting("none", "the file to write, <name>.zip; of other formats the folder, which is made")
+    file: str = setting("none", "file to write, <name>.zip; for other formats a new folder")
     run: Literal["none"] | tuple[str, ...] = setting("none", "ids of runs, separated by commas")
-    study: str = setting("none", "a study, all runs of which are meant")
-    format: str = setting("zip", "zip: for `import` elsewhere; others: of plug-ins, for other tools (docs/sharing.md)")
+    study: str = setting("none", "study whose runs are exported")
+    format: str = setting("zip", "zip: for `import` elsewhere; others: for other tools (docs/sharing.md)")
 
     def __post_init__(self) -> None:
         if (self.run == "none") == (self.study == "none"):

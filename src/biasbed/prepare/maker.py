@@ -58,7 +58,7 @@ def load(name: str) -> type[Maker[Any]]:
 class WrittenOptions(PrepareOptions):
     """Settings of makers that write files."""
 
-    overwrite: bool = setting(False, "make it anew where it exists with other settings")
+    overwrite: bool = setting(False, "make it anew if it exists with other settings")
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,11 @@ class DebiasingData(DataSettings):
     """Settings of the images that are drawn or made."""
 
     severity: float | Auto = setting(
-        "auto", "percent of bias-conflicting training images (auto: 5, of a table what it has)", cell=True
+        "auto", "percent of bias-conflicting training images (auto: 5, or what the files have)", cell=True
     )
-    seed: int = setting(0, "of all that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1)
+    seed: int = setting(
+        0, "seed of everything that is drawn of the images, whatever the training's seed", ge=0, le=2**31 - 1
+    )
     colour_noise: float = setting(
         COLOUR_NOISE, "colored_mnist_10: deviation of its colours (authors: to 0.002)", ge=0, le=1, cell=True
     )

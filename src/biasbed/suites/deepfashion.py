@@ -33,10 +33,10 @@ class DeepFashionSettings(FileSettings):
 
     # Like `sets`, both are in the protocol.
     headline: Literal["map", "map_reference"] = setting(
-        "map", "what stands for a set: mean average precision, or as the authors' program has it", identity=False
+        "map", "headline of a set: mean average precision, or that of the authors' program", identity=False
     )
     joined: bool = setting(
-        False, "the eight shifts have training images too, of which no garment trains (authors: all)", identity=False
+        False, "add training images of which no garment trains to the eight shifts (authors: all)", identity=False
     )
 
 

@@ -49,10 +49,10 @@ DIGIT_CHANGES: Mapping[str, Any] = {
 class DomainBedData(DataSettings):
     """Settings of how images are made and divided."""
 
-    seed: int | Auto = setting("auto", "of in and out parts, and of the digits' colours (auto: the training's)")
+    seed: int | Auto = setting("auto", "seed of in and out parts, and of the digits' colours (auto: the training's)")
     holdout: float = setting(0.2, "share of the out part of every domain", gt=0, lt=1)
     interpolation: Interpolation = setting("bilinear", "of rotated_mnist's rotations")
-    training_parts: bool = setting(False, "also measure what domains that train have in their in parts", identity=False)
+    training_parts: bool = setting(False, "also measure the in parts of training domains", identity=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +66,7 @@ class DomainBedSettings(HoldingOutSettings):
 
     data: DomainBedData = DomainBedData()
     augmented_validation: bool = setting(
-        False, "evaluate domains that train on images changed at random, as published, in place of plain ones"
+        False, "validate on randomly changed images, as published, in place of plain ones"
     )
 
 

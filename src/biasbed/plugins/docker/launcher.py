@@ -37,7 +37,7 @@ class Docker:
 
     image: str = setting("biasbed", "image to train in; docker/README.md builds it")
     gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
-    shm_size: str = setting("8g", "most memory that a training's loader processes hand images over through")
+    shm_size: str = setting("8g", "limit of the memory through which loader processes pass images")
     network: str = setting("bridge", "Docker's network; host: for a tracking server on this machine")
     mounts: tuple[str, ...] | None = setting(None, "more folders that trainings read, at the same paths as here")
 

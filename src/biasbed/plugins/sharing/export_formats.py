@@ -40,7 +40,7 @@ class FolderOptions(ExportOptions):
 
     model_id: str = setting("auto", "name on a hub, <organisation>/<model> (auto: local/<suite>-<row>)")
     benchmarks: Literal["none"] | tuple[str, ...] = setting(
-        "none", "data sets of a hub that the run's sets are: <set>=<organisation>/<data set>:<task>, by commas"
+        "none", "data sets of a hub that stand for the run's sets: <set>=<organisation>/<data set>:<task>, by commas"
     )
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class ResultsOptions(FolderOptions):
 class ModelOptions(FolderOptions):
     """Settings of the format huggingface."""
 
-    algorithm: str = setting("auto", "huggingface: the run's method, where it is one of your own: <file>.py:<Class>")
+    algorithm: str = setting("auto", "huggingface: the run's method, if it is your own: <file>.py:<Class>")
 
 
 class EveryEvalEver(ExportFormat):

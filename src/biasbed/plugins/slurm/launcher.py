@@ -61,7 +61,7 @@ class Slurm:
     partition: str | None = setting(None, "partition (none: the cluster's default; likewise for account and qos)")
     account: str | None = setting(None, "account that is charged")
     qos: str | None = setting(None, "quality of service")
-    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
+    minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and continues", ge=1)
     timeouts: int = setting(100, "how often a training may reach that limit", ge=0)
     warning: int = setting(120, "seconds that a training has for its last checkpoint before the limit", ge=1)
     nodes: int = setting(1, "nodes of a training", ge=1)
