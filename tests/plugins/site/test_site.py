@@ -266,7 +266,7 @@ def test_rows_stand_by_the_best_rank_that_they_can_have(folder: Path, analyses: 
         assert [average for *_, average in shown] == [
             float(f"{averages[name]:.2f}") for name in rows_of(page.tables[0], analysis)
         ]
-    assert "Rows stand by the best rank that a method can have" in next(folder.glob("table-1*")).read_text()
+    assert "Rows are sorted by the best rank that a method can have" in next(folder.glob("table-1*")).read_text()
 
 
 def test_the_verdict_names_those_that_are_told_apart_from_the_baseline(analyses: list[Analysis]) -> None:
