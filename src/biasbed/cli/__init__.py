@@ -123,23 +123,23 @@ FORMAT = {"format": "biasbed.tracking.export_formats:FORMATS"}
 MAKER = {"what": "biasbed.data.prepared:MAKERS"}
 CORE: Mapping[str, EntryPoint] = {
     "main": EntryPoint(
-        "the whole story on the embedded suite: train three methods, analyse, report",
+        "train three methods on the embedded suite, analyse, report",
         *("biasbed.studies.benchmark:main_study", "biasbed.options:MainOptions"),
         chooses=LAUNCHER,
     ),
     "train": EntryPoint(
-        "one training, tested on every evaluation set as it goes",
+        "train one method and test it after every epoch",
         *("biasbed.training.command:train", "biasbed.config:Config"),
         chooses=SUITE,
     ),
     "benchmark": EntryPoint(
-        "a study: every row in every cell with every seed, done ones skipped",
+        "train a study: every row in every cell with every seed",
         *("biasbed.studies.benchmark:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
         chooses=LAUNCHER | SUITE,
         filled_in_by="biasbed.studies.benchmark:with_suite",
     ),
     "sweep": EntryPoint(
-        "a search for hyper-parameters, each trial a training of its own",
+        "search for hyper-parameters, each trial a training",
         *("biasbed.studies.search.sweep:sweep", "biasbed.options:SweepOptions", STUDY_SHARED),
         chooses=LAUNCHER | SUITE,
     ),
@@ -149,27 +149,27 @@ CORE: Mapping[str, EntryPoint] = {
         chooses=SUITE,
     ),
     "prepare": EntryPoint(
-        "networks and images that some methods need",
+        "make networks and images that some methods need, or check the data",
         *("biasbed.prepare.run:prepare", "biasbed.options:PrepareOptions", PREPARE_SHARED),
         chooses=MAKER | SUITE,
     ),
     "analyze": EntryPoint(
-        "selection, tables, tests, figures and report from tracked runs",
+        "write tables, tests, figures and report from tracked runs",
         *("biasbed.analysis:analyze", "biasbed.analysis.options:AnalyzeOptions"),
     ),
     "compare": EntryPoint(
-        "tests, figure and report from a table of scores: biasbed compare scores.csv",
+        "compare a table of scores, with tests, figure and report: biasbed compare scores.csv",
         *("biasbed.api.comparison:run", "biasbed.analysis.options:CompareOptions"),
         positional=("scores",),
         is_light=True,
     ),
     "export": EntryPoint(
-        "tracked runs as one file, or in formats of other tools",
+        "write tracked runs as one file, or in formats of other tools",
         *("biasbed.tracking.export_formats:export", "biasbed.options:ExportOptions"),
         chooses=FORMAT,
     ),
     "import": EntryPoint(
-        "published or reported results, or a file of runs, as tracked runs",
+        "track published or reported results, or a file of runs",
         *("biasbed.published.sources:import_source", "biasbed.options:ImportOptions"),
     ),
     "reproduce": EntryPoint(
@@ -177,7 +177,7 @@ CORE: Mapping[str, EntryPoint] = {
         *("biasbed.reproduce.run:reproduce", "biasbed.options:ReproduceOptions"),
     ),
     "list": EntryPoint(
-        "methods, suites, sets, presets, rules, tables or formats of files, a line for each",
+        "list methods, suites, sets, presets, rules, tables or formats of files",
         *("biasbed.cli.catalogue:show", "biasbed.options:ListOptions"),
         positional=("what", "words"),
         is_light=True,

@@ -5,6 +5,6 @@ from __future__ import annotations
 from biasbed.cli import EntryPoint
 
 SITE = EntryPoint(
-    "results of one or many studies as static pages",
+    "write results of studies as static pages",
     *("biasbed.plugins.site.command:site", "biasbed.plugins.site.options:SiteOptions"),
 )
