@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from biasbed.analysis.tables import vocabulary as say
@@ -80,6 +80,17 @@ class PrintedNumbers:
         if self.name_column is not None:
             name = self.body.grid.rows[cell.row][self.name_column] or name
         return name, self.body.name(cell.column), self.body.grid.lines[cell.row]
+
+    def with_directions(self, is_lower: Mapping[tuple[str, str, str], bool]) -> PrintedNumbers:
+        """Return the table with other directions. is_lower: by block, data set and measure."""
+        sets = []
+        for described in self.sets:
+            lower = is_lower.get((described.block, described.name, described.metric))
+            if lower is None or described.is_average:
+                sets.append(described)
+            else:
+                sets.append(described._replace(direction="no" if lower else "yes"))
+        return replace(self, sets=sets)
 
 
 class CellPlace(NamedTuple):

@@ -141,9 +141,15 @@ def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
 
 def _check(table: Understood, options: CompareOptions) -> Checked:
     from biasbed.analysis.tables.check import check_table
+    from biasbed.analysis.tables.understood import names_of_columns
 
     assert table.printed is not None
-    return check_table(table.printed, options.alpha)
+    names = names_of_columns(table.used)
+    lower = _stated_lower(options, list(names.values()))
+    if lower is None:
+        return check_table(table.printed, options.alpha)
+    is_lower = {key: name in lower for key, name in names.items()}
+    return check_table(table.printed.with_directions(is_lower), options.alpha)
 
 
 def _table_settings(options: CompareOptions) -> ReaderSettings:
@@ -181,16 +187,22 @@ def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
 
     Raises UsageError if only the user can say it.
     """
-    if options.higher_is_better != "auto":
-        return () if options.higher_is_better else scores.datasets
-    if options.lower == "auto" and not measures.find_measure(scores.measure).has_direction:
+    stated = _stated_lower(options, scores.datasets)
+    if stated is not None:
+        return stated
+    if not measures.find_measure(scores.measure).has_direction:
         raise UsageError(
             f"neither more nor less of {scores.measure} is better: say what you want with higher_is_better=yes or no"
         )
-    by_source = None if scores.lower is None else [name for name in scores.datasets if name in scores.lower]
-    by_word = {"auto": by_source, "none": (), "all": scores.datasets}
+    return None if scores.lower is None else [name for name in scores.datasets if name in scores.lower]
+
+
+def _stated_lower(options: CompareOptions, datasets: Sequence[str]) -> Sequence[str] | None:
+    """Return the data sets on which lower is better, as the user says; None if the user says nothing."""
+    if options.higher_is_better != "auto":
+        return () if options.higher_is_better else datasets
     if isinstance(options.lower, str):
-        return by_word[options.lower]
+        return {"auto": None, "none": (), "all": datasets}[options.lower]
     return options.lower
 
 

@@ -183,6 +183,17 @@ def test_bold_of_errors_is_the_smallest(tmp_path: Path) -> None:
     assert (wrong.kind, wrong.row, wrong.column, wrong.recomputed) == ("bold", "a", "u", "20.1")
 
 
+def test_the_check_takes_the_directions_that_the_user_states(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "method,x,y,z,u\na,23.7,46.3,49.4,76.7\nb,22.6,46.7,52.8,76.8\nc,**21.6**,**46.2**,**54.8**,**77.6**\n"
+    )
+    # Without `lower`, b is ahead of c on x and y, and counts as an upper bound.
+    assert "bold" not in set(biasbed.compare(table, check=True).check["kind"])
+    (stated,) = biasbed.compare(table, check=True, lower="x").check.itertuples()
+    assert (stated.kind, stated.row, stated.column, stated.recomputed) == ("bold", "c", "y", "46.7")
+
+
 def test_claims_name_the_rival_and_what_is_lacking(tmp_path: Path) -> None:
     claims = [finding for finding in check(SPREAD, tmp_path).findings if not finding.is_error]
     assert [(claim.row, claim.column) for claim in claims] == [("mix", "u"), ("mix", "all")]
