@@ -155,8 +155,8 @@ class Suppress(Keyed):
         return suppress(pixels, self.suppression, self.constants, seed, image_id)
 
     def extra_repr(self) -> str:
-        given = [f"{name}={value}" for name, value in zip(self.suppression.parameters, self.constants, strict=True)]
-        return ", ".join([*given, f"seed={self.seed}"])
+        arguments = [f"{name}={value}" for name, value in zip(self.suppression.parameters, self.constants, strict=True)]
+        return ", ".join([*arguments, f"seed={self.seed}"])
 
 
 class GaussianNoise(Corrupt):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import numpy as np
@@ -94,10 +94,10 @@ def patch_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: C
     """Cut the image into g x g cells and put them into another order: local shape stays, global shape goes."""
     heights, widths, order = draws
     rows, columns = (list(pairwise([0, *np.cumsum(sizes)])) for sizes in (heights, widths))
-    cells = [(slice(*row), slice(*column)) for row in rows for column in columns]
+    cells = [(slice(*row), slice(*column)) for row, column in product(rows, columns)]
     shuffled = np.empty_like(image)
-    for place, source in zip(cells, order, strict=True):
-        shuffled[place] = image[cells[source]]
+    for target, source in zip(cells, order, strict=True):
+        shuffled[target] = image[cells[source]]
     return shuffled
 
 
@@ -120,9 +120,9 @@ def patch_rotation(image: np.ndarray, turns: np.ndarray, constants: Constants) -
     square = image if is_whole else opencv().resize(image, (side, side))
     turned = np.empty_like(square)
     for number, quarter in enumerate(turns):
-        top, left = (cell * place for place in divmod(number, grid))
-        place = slice(top, top + cell), slice(left, left + cell)
-        turned[place] = np.rot90(square[place], int(quarter))
+        top, left = (cell * index for index in divmod(number, grid))
+        window = slice(top, top + cell), slice(left, left + cell)
+        turned[window] = np.rot90(square[window], int(quarter))
     return turned if is_whole else np.asarray(opencv().resize(turned, (width, height)))
 
 
