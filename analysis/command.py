@@ -56,7 +56,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, folder)
         output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        answer = " ".join(answer_sentences(analysis, most=1))
+        answer = " ".join(answer_sentences(analysis))
         run_id = log(store, options, analysis, f"**{answer}**", folder)
         pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)

@@ -172,7 +172,7 @@ class CompareOptions:
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
-        "name", "methods in tables and figures: by name, by average rank, or these first"
+        "rank", "methods in tables and figures: by average rank, by name, or these first"
     )
     names: str = setting(
         "auto", "names in LaTeX tables and figures: a YAML file `name: what is shown` (auto: as the table has them)"
@@ -187,6 +187,9 @@ class CompareOptions:
         "auto", "which figure: critical_difference, p_values, ranks, effects or scores (auto: the first of them)"
     )
     latex: str = setting("none", "file for the tables in LaTeX")
+    format: Literal["text", "markdown", "html", "latex"] = setting(
+        "text", "what is printed: the summary, or only the table of scores and ranks, to paste"
+    )
     report: str = setting("none", "file for the report, one HTML page")
     output_dir: str = setting("none", "folder for everything: tables, figures and report")
 

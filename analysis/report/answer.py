@@ -1,4 +1,4 @@
-"""First sentences of the report: what its sections say first of all.
+"""First sentences of the report: what its sections say first of all, and what stands below the scores.
 
 Answers: What does the report say first, and why?
 """
@@ -9,12 +9,17 @@ from biasbed.analysis import sections
 from biasbed.analysis.result import Analysis
 
 
-def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
-    """Return the answer. most: sentences of each section, all by default."""
+def answer_sentences(analysis: Analysis) -> list[str]:
+    """Return the first sentence of each section that answers; what is shown comes first."""
+    return [answer.sentences[0] for answer in sections.answers(analysis)]
+
+
+def further_sentences(analysis: Analysis) -> list[str]:
+    """Return what stands below the scores: further sentences of the same sections, and what limits the answer."""
     sentences: list[str] = []
     for answer in sections.answers(analysis):
-        sentences += answer.sentences[:most]
-    return sentences
+        sentences += answer.sentences[1:]
+    return [*sentences, *sections.caveats(analysis)]
 
 
 def shows_difference(analysis: Analysis) -> bool:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import score_cell
+from biasbed.analysis.report.table_model import STAR, score_cell
 from biasbed.analysis.result import Analysis, Cell
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -136,6 +136,16 @@ def rank_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
         return None
     marks = [Mark(analysis.label(name), f"{rank:.2f}", rank) for name, rank in comparison.mean_ranks.items()]
     return make_chart(say("chart_average_ranks", cd=cd), marks, whole_numbers=True)
+
+
+def rank_set_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
+    """Return the ranks that each algorithm can have, its average rank as the point: `rank_sets` for a narrow screen."""
+    marks = []
+    for name, ranks in comparison.rank_sets.items():
+        average = comparison.mean_ranks[name]
+        text = f"{ranks}{STAR if ranks.best == 1 else ''}, average {average:.2f}"
+        marks.append(Mark(analysis.label(name), text, average, *ranks))
+    return make_chart(say("chart_rank_sets", star=STAR), marks, whole_numbers=True)
 
 
 def _bar(cell: Cell) -> tuple[float, float]:

@@ -22,16 +22,14 @@ from biasbed.analysis.report import (
     sample_images,
     wording,
 )
-from biasbed.analysis.report.answer import answer_sentences
+from biasbed.analysis.report.answer import answer_sentences, further_sentences
 from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
+from biasbed.analysis.report.table_model import DAGGER, Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.section import Prose
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
-FIRST_WORDS = 95  # before the table of scores; what is left over stands below it
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
 NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
@@ -82,8 +80,6 @@ def content(
 ) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    answer = answer_sentences(analysis)
-    first_words = sum(len(sentence.split()) for sentence in answer)
     tables = report_tables.on_page(analysis, links)
     standing_open = [
         (section, section.parts(analysis, links)) for section in sections.sections_of(analysis) if section.is_open
@@ -93,8 +89,8 @@ def content(
     return {
         **_frame(),
         "analysis": analysis,
-        "answer": answer,
-        "caveats": Prose(tuple(sections.caveats(analysis)), FIRST_WORDS - first_words),
+        "answer": answer_sentences(analysis),
+        "further": further_sentences(analysis),
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
@@ -199,7 +195,7 @@ def _render_cell(cell: TableCell) -> str:
     classes = []
     if cell.left:
         classes.append("left")
-    if cell.dagger:
+    if cell.sign == DAGGER:
         classes.append("dagger")
     if cell.underlined:
         classes.append("underlined")
@@ -216,7 +212,7 @@ def _render_cell(cell: TableCell) -> str:
     text = _breakable(shown) if cell.left else escape(shown)
     if cell.bold:
         text = Markup(f"<b>{text}</b>")
-    if cell.dagger or cell.underlined:  # the only cells whose text has a look apart from its spread
+    if cell.sign == DAGGER or cell.underlined:  # the only cells whose text has a look apart from its spread
         text = Markup(f'<span class="value">{text}</span>')
     parts.append(text)
     if cell.href:
@@ -225,8 +221,8 @@ def _render_cell(cell: TableCell) -> str:
         parts.append(f' <small class="mark-of-row">{escape(cell.mark)}</small>')
     if cell.spread:
         parts.append(f" <small>{escape(cell.spread)}</small>")
-    if cell.dagger:
-        parts.append("†")
+    if cell.sign:
+        parts.append(cell.sign)
     if cell.below:
         parts.append(f"<br><small>{escape(cell.below)}</small>")
     parts.append("</td>")

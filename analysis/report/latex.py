@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.table_model import MISSING, ReportTable, TableCell, TableColumn, names_above
+from biasbed.analysis.report.table_model import DAGGER, MISSING, ReportTable, TableCell, TableColumn, names_above
 from biasbed.analysis.result import Analysis
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -54,7 +54,7 @@ def render(table: ReportTable) -> str:
     """Render a table as a float, or several if it is longer than a page."""
     is_printed = [column.printed is not None for column in table.columns]
     columns = list(itertools.compress(table.columns, is_printed))
-    rows = [list(map(_cell, itertools.compress(row, is_printed))) for row in table.rows]
+    rows = [list(map(render_cell, itertools.compress(row, is_printed))) for row in table.rows]
     assert table.printed is not None
     return floated(
         _header(columns),
@@ -93,7 +93,7 @@ def _head(column: TableColumn) -> str:
     return text
 
 
-def _cell(cell: TableCell) -> str:
+def render_cell(cell: TableCell) -> str:
     """Return a cell in LaTeX: value, spread, published value in brackets, marks."""
     if not cell.text and cell.published:
         return f"({cell.published})"
@@ -106,9 +106,9 @@ def _cell(cell: TableCell) -> str:
         text += rf" {{\scriptsize{spread}}}"
     if cell.published:
         text += f" ({cell.published})"
-    if cell.dagger:
+    if cell.sign == DAGGER:
         return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}"
-    return text
+    return rf"{text}\textsuperscript{{{cell.sign}}}" if cell.sign else text
 
 
 def floated(
@@ -136,7 +136,9 @@ def floated(
         if number and not number % HELD:
             lines.append(r"\clearpage")
         lines += [rf"\begin{{{kind}}}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", title]
-        lines += _tabular(header, part, columns, footer if number == len(parts) - 1 else ())
+        lines.append(r"\begin{adjustbox}{max width=\linewidth}")
+        lines += tabular(header, part, columns, footer if number == len(parts) - 1 else ())
+        lines.append(r"\end{adjustbox}")
         below = rf"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {note.strip()}\end{{minipage}}"
         if note and not number:
             lines.append(below)
@@ -166,16 +168,21 @@ def _count_characters(cell: str) -> int:
     return len(re.sub(r"\\[a-zA-Z]+|[{}$\\]", "", last_line))
 
 
-def _tabular(
-    header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]]
+def tabular(
+    header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]] = ()
 ) -> list[str]:
-    lines = [r"\begin{adjustbox}{max width=\linewidth}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    """Return the lines of a table with booktabs' rules. header, rows, footer: cells as LaTeX."""
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     lines += [" & ".join(header) + r" \\", r"\midrule", *map(_line, rows)]
     if footer:
         lines += [r"\midrule", *map(_line, footer)]
-    return [*lines, r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def _line(cells: Sequence[str]) -> str:
-    """Join the cells of a line, with a minus sign for the hyphen before a number (not in exponents, which have one)."""
-    return " & ".join(re.sub(r"(?<![\w\-])(?<!\^\{)-(?=\d)", "$-$", cell) for cell in cells) + r" \\"
+    """Join the cells of a line, with a minus sign for the hyphen before a number (not in exponents, which have one).
+
+    A bracket or star at the start would be read as an argument of the line break before it.
+    """
+    start = "{}" if cells[0].startswith(("[", "*")) else ""
+    return start + " & ".join(re.sub(r"(?<![\w\-])(?<!\^\{)-(?=\d)", "$-$", cell) for cell in cells) + r" \\"

@@ -12,6 +12,7 @@ from biasbed.analysis.report import (
     score_tables,
     wording,
 )
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
@@ -24,23 +25,28 @@ NAMING = ("algorithm", "set")  # heads of first columns whose names say what the
 
 
 def render(analysis: Analysis) -> str:
-    """Render the summary; what must be known before the numbers stands before them."""
+    """Render the summary: scores with ranks, the answer, notes, then the sections.
+
+    What numbers are not for, and that they are an oracle's, stands before them.
+    """
     links, part = Links(analysis), analysis.collection.part
     rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
+    answer = answer_sentences(analysis)
     parts = [
         say("summary", title=analysis.title),
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
+        _scores(analysis, links),
+        wrap(answer),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
-    parts.append(_scores(analysis, links))
     for section in sections.sections_of(analysis):
-        parts += _of_section(section, analysis, links)
+        parts += _of_section(section, analysis, links, answer)
     return "\n\n".join(parts)
 
 
@@ -51,25 +57,28 @@ def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     return []
 
 
-def _of_section(section: AnySection, analysis: Analysis, links: Links) -> list[str]:
-    """Render what the terminal shows of a section, each choice of sets below a title of its own; [] if nothing."""
+def _of_section(section: AnySection, analysis: Analysis, links: Links, answer: Sequence[str]) -> list[str]:
+    """Render what the terminal shows of a section, each choice of sets below a title of its own; [] if nothing.
+
+    answer: sentences that are said already.
+    """
     texts, lines = [], []
     for part in section.on_terminal(analysis, links):
         if isinstance(part, ForSets):
             texts.append(_titled(wording.title_of(analysis, part.setting), *_of_parts(part.parts)))
         else:
-            lines += _of_parts([part])
+            lines += _of_parts([part], answer)
     if lines:
         texts.append(_titled(section.terminal_title or section.title, *lines))
     return texts
 
 
-def _of_parts(parts: Sequence[ShownPart]) -> list[str]:
+def _of_parts(parts: Sequence[ShownPart], said: Sequence[str] = ()) -> list[str]:
     """Render sentences and tables, these with their captions."""
     lines = []
     for part in parts:
         if isinstance(part, Sentences):
-            lines.append(wrap(part.lines))
+            lines += [wrap([line]) for line in part.lines if line not in said]
         elif isinstance(part, ReportTable):
             lines += [render_table(part), *([wrap([part.caption])] if part.caption else [])]
     return lines
@@ -139,8 +148,8 @@ def _cell_text(cell: TableCell) -> str:
     published = ""
     if cell.published:
         published = f"({cell.published})"
-    mark = {None: "", True: "†", False: " "}[cell.dagger]
-    return " ".join(filter(None, (cell.text, cell.spread, published))) + mark
+    sign = "" if cell.sign is None else cell.sign or " "
+    return " ".join(filter(None, (cell.text, cell.spread, published))) + sign
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:

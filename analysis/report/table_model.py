@@ -17,6 +17,8 @@ from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, Cell
 
 MISSING = "-"
+DAGGER = "†"  # trained on data made in the same way
+STAR = "*"  # may be first
 
 
 class TableCell(NamedTuple):
@@ -31,7 +33,7 @@ class TableCell(NamedTuple):
     href: str = ""
     mark: str = ""  # word behind the text, on screen only
     bold: bool = False
-    dagger: bool | None = None  # None: it can't have one
+    sign: str | None = None  # `DAGGER`, `STAR` or nothing behind the text; None: the column has no signs
     underlined: bool = False
     left: bool = False  # words, aligned left
 
@@ -191,7 +193,7 @@ def score_cell(cell: Cell, href: str = "") -> TableCell:
         interval=cell.interval_text,
         href=href,
         bold=cell.best,
-        dagger=cell.dagger,
+        sign=DAGGER if cell.dagger else "",
     )
 
 

@@ -30,7 +30,7 @@ def render(analysis: Analysis) -> str:
     title = styled(say("summary", title=analysis.title), Style.BOLD)
     if analysis.rule.oracle:
         title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
-    answer = styled(summary.wrap(answer_sentences(analysis, most=1), indent=0), _style(analysis))
+    answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
     rest = styled(_rest(analysis), Style.DIM)
     below = [answer, rest]
     spaces = 1 + len(below)  # empty lines between the parts

@@ -42,10 +42,10 @@ class _Listed(NamedTuple):
 
 
 SECTIONS = (
+    _Listed(SCORES, "rank_sets:RANK_SETS"),
     _Listed(SCORES, "study_design:STUDY_DESIGN"),
     _Listed(SCORES, "weaknesses:WEAKNESSES"),
     _Listed(SCORES, "shape_bias:SHAPE_BIAS"),
-    _Listed(SCORES, "rank_sets:RANK_SETS"),
     _Listed(SCORES, "averages:AVERAGES"),
     _Listed(TRAININGS, "layouts:LAYOUTS"),
     _Listed(TRAININGS, "published_card:PUBLISHED_CARD"),
@@ -97,10 +97,8 @@ def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequen
 
 
 def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
-    """Yield what each section says first of all: differences that are shown, then by main sections, then others."""
-    first = [section for section in sections_of(analysis) if section.is_main]
-    others = [section for section in sections_of(analysis) if not section.is_main]
-    answers = [section.answer(analysis) for section in (*first, *others)]
+    """Yield what each section says first of all; differences that are shown come first."""
+    answers = [section.answer(analysis) for section in sections_of(analysis)]
     for answer in sorted(answers, key=lambda answer: not answer.is_shown):  # stable
         if answer.sentences:
             yield answer

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.table_model import Links, ScoreColumn, TableCell
+from biasbed.analysis.report.table_model import STAR, Links, ScoreColumn, TableCell, number_cell
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.section import (
     CsvFile,
     ForSets,
     PlannedFigure,
     Section,
     SectionAnswer,
-    Sentences,
     ShownPart,
 )
 from biasbed.analysis.statistics import sign_flips
@@ -48,26 +49,35 @@ class RankSets(Section[pd.DataFrame]):
         return pd.DataFrame(rows, columns=["setting", "algorithm", "average_rank", "best_rank", "worst_rank"])
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        comparison = main(analysis)
+        """Say which algorithms may be first, then what the tests of all sets say."""
+        comparison, sentences = main(analysis), [conclusions.verdict(analysis)]
         if comparison.skipped:
-            return SectionAnswer((), False)
-        return SectionAnswer((describe(analysis, comparison),), len(_first(comparison)) < len(comparison.algorithms))
+            return SectionAnswer(tuple(sentences), False)
+        sentences.insert(0, describe(analysis, comparison))
+        is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
+        return SectionAnswer(tuple(sentences), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
+        """Yield the ranks, and the mean over the sets if they have one unit."""
         comparison = main(analysis)
         if comparison.skipped:
             return
-        cells = {}
-        for name, ranks in comparison.rank_sets.items():
-            cells[name] = TableCell(str(ranks), value=sum(ranks) / 2)
         level = wording.percent(1 - analysis.alpha)
-        legend = f" Ranks: those that an algorithm can have over {comparison.size}, {level} confidence in all together."
-        yield ScoreColumn("ranks", "", cells, legend, is_printed=False)
+        legend = (
+            f" Ranks: those that an algorithm can have over {comparison.size}, {level} confidence in all together; "
+            f"{STAR} may be first, as no other is shown to be better."
+        )
+        yield ScoreColumn("ranks", "", rank_cells(comparison), legend, is_printed=False)
+        means = _mean_cells(analysis, comparison)
+        if means:
+            yield ScoreColumn("mean", "", means, f" Mean: over {comparison.size}.", is_printed=False)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile("rank_sets.csv", data, "ranks that each algorithm can have")
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
+        from biasbed.analysis.report.charts import rank_set_chart
+
         for comparison in analysis.comparisons:
             if comparison.skipped:
                 continue
@@ -79,12 +89,12 @@ class RankSets(Section[pd.DataFrame]):
                 "ranks that each algorithm can have",
                 f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank over "
                 f"{comparison.size} (dot).",
+                narrow=tuple(filter(None, [rank_set_chart(analysis, comparison)])),
             )
             yield ForSets(comparison.setting, (figure,))
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
-        comparison = main(analysis)
-        return () if comparison.skipped else (Sentences((describe(analysis, comparison),)),)
+        return ()  # stands below the scores
 
 
 RANK_SETS = RankSets()
@@ -95,20 +105,42 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     first, number = _first(comparison), len(comparison.algorithms)
     level = wording.percent(1 - analysis.alpha)
     extent = f"over {comparison.size}, {level} confidence in all ranks together"
+    any_of = f"Any of the {number} algorithms may be first ({STAR})"
     if sign_flips.least_p(len(comparison.sets)) >= analysis.alpha:
-        return f"Any of the {number} algorithms may be first: {comparison.size} can show no other rank ({extent})."
+        return f"{any_of}: {comparison.size} can show no other rank ({extent})."
     if len(first) == number:
-        return f"Any of the {number} algorithms may be first: none is shown to be worse than another ({extent})."
+        return f"{any_of}: none is shown to be worse than another ({extent})."
     names = [_with_ranks(analysis, comparison, name) for name in first]
     if len(names) > MOST_NAMES:
         names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} more"]
-    who = "One algorithm is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
-    return f"{who} first: {wording.listing(names)}; the others are shown to be worse than some algorithm ({extent})."
+    who = f"One of {number} algorithms is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
+    rest = f"the others are shown to be worse than some algorithm ({extent})"
+    return f"{who} first ({STAR}): {wording.listing(names)}; {rest}."
 
 
 def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:
     ranks = comparison.rank_sets[name]
     return f"{analysis.label(name)} (rank{'s' * (ranks.best < ranks.worst)} {ranks})"
+
+
+def rank_cells(comparison: RankTests) -> dict[str, TableCell]:
+    """Return the ranks of each algorithm, those that may be first with a star."""
+    cells = {}
+    for name, ranks in comparison.rank_sets.items():
+        cells[name] = TableCell(str(ranks), value=sum(ranks) / 2, sign=STAR if ranks.best == 1 else "")
+    return cells
+
+
+def _mean_cells(analysis: Analysis, comparison: RankTests) -> dict[str, TableCell]:
+    """Return each algorithm's mean over the sets, in bold if it is the best; empty if sets have several units."""
+    columns = [block[0] for name, block in blocks(analysis.sets).items() if name in comparison.sets]
+    if len({(column.unit, column.higher_is_better) for column in columns}) != 1:
+        return {}
+    sign, digits = 1 if columns[0].higher_is_better else -1, columns[0].digits
+    means = {str(name): sign * float(mean) for name, mean in comparison.oriented.mean().items()}
+    best = number_cell(sign * max(sign * mean for mean in means.values()), digits).text
+    cells = {name: number_cell(mean, digits) for name, mean in means.items()}
+    return {name: cell._replace(bold=cell.text == best) for name, cell in cells.items()}
 
 
 def _first(comparison: RankTests) -> list[str]:

@@ -118,7 +118,6 @@ class Section(Generic[SectionData]):
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
     terminal_title: ClassVar[str] = ""  # if it is another one
-    is_main: ClassVar[bool] = False  # its answer stands before that of another section
     of_tests: ClassVar[bool] = False  # its data are those of the tests, which are computed beside other sections
     is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
     if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show

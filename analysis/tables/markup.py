@@ -16,6 +16,7 @@ SIGNS = {
     **{"leq": "≤", "geq": "≥", "le": "≤", "ge": "≥", "approx": "≈", "sim": "~", "dots": "...", "ldots": "..."},
     **{"textbackslash": "\\", "quad": " ", "qquad": " ", "newline": " ", "&": "&", "%": "%", "$": "$", "#": "#"},
     **{"_": "_", "{": "", "}": "", " ": " ", ",": " ", ";": " ", ":": " ", "!": "", "/": "", "-": "", "\\": " "},
+    **{"textbar": "|", "textless": "<", "textgreater": ">", "textquotedbl": '"', "textasciicircum": "^"},
     **{"textpm": "±", "textuparrow": "↑", "textdownarrow": "↓", "bullet": "•", "textasciitilde": "~", "|": "|"},
 }
 # Commands whose first arguments are no text: the number of these.
@@ -31,7 +32,7 @@ SPREAD_COMMANDS = {"std", "stdev", "stddev", "sd", "stds", "stdv", "pms", "spm",
 _BOLD = re.compile(
     r"\*\*|__|<b>|<b |<strong|\\textbf|\\mathbf|\\bf\b|\\bfseries|\\boldsymbol|\\bm\b|font-weight: ?bold"
 )
-_COMMAND = re.compile(r"\\([a-zA-Z]+\*?|.)\s*")
+_COMMAND = re.compile(r"\\(?:([a-zA-Z]+\*?)\s*|(.))", re.S)  # blanks behind a name are no text
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
 _EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
@@ -60,7 +61,7 @@ def squeeze(text: str) -> str:
 
 def clean_markdown(raw: str) -> str:
     """Return the text of a Markdown cell, which may hold HTML and formulas."""
-    text = re.sub(r"\\([*_|`~#\[\]()<>!{}+.-])", lambda match: _hide(match.group(1)), raw)
+    text = re.sub(r"\\([*_|`~#\[\]()<>!{}+.$&-])", lambda match: _hide(match.group(1)), raw)
     text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"\1", text)
     for _ in range(2):  # a link may hold an image
         text = re.sub(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)", r"\1", text)
@@ -150,7 +151,7 @@ def _command(raw: str, position: int, out: list[str]) -> int:
     match = _COMMAND.match(raw, position)
     if match is None:
         return position + 1
-    name, position = match.group(1), match.end()
+    name, position = match.group(1) or match.group(2), match.end()
     if name in SPREAD_COMMANDS:
         argument, position = _argument(raw, position)
         out.append(f" ±{clean_latex(argument).removeprefix('±')}")

@@ -16,7 +16,7 @@ from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.section import ForSets, Prose, Section, SectionAnswer, ShownPart
+from biasbed.analysis.sections.section import ForSets, Prose, Section, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.sections.single_sets import describe_alone
 from biasbed.analysis.sections.stability import STABILITY, list_changes
@@ -25,7 +25,7 @@ from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
 MOST = 6  # pairs whose sizes are put into words; the tables have all
-MOST_LISTED = 15  # pairs in a list
+MOST_LISTED = 15  # pairs in a list; more are counted
 MOST_WORDS, WORDS = 120, 60  # of conclusions, and of how sure they are, before anything unfolds
 
 
@@ -34,19 +34,16 @@ class ShownDifferences(Section[None]):
 
     name = "concluded"
     title = "What can be concluded"
-    is_main = True
     is_open = True
     if_empty = "No test could be made of this choice."
 
     def compute(self, analysis: Analysis) -> None:
         """Compute nothing: the sentences follow from the tests."""
 
-    def answer(self, analysis: Analysis) -> SectionAnswer:
-        comparison = main(analysis)
-        return SectionAnswer((verdict(analysis),), comparison.significant and not comparison.skipped)
-
     def caveats(self, analysis: Analysis) -> Sequence[str]:
-        return caveats(analysis)
+        """Return the verdict on pairs, if it is not the answer already (`rank_sets`), and what limits it."""
+        pairs = [] if main(analysis).skipped else [verdict(analysis)]
+        return [*pairs, *caveats(analysis)]
 
     def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
@@ -273,7 +270,7 @@ def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
 
 
 def _named_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
-    if claimed:
+    if 0 < len(claimed) <= MOST_LISTED:
         return f": {_list_pairs(analysis, comparison, claimed)}"
     return ""
 
@@ -281,11 +278,13 @@ def _named_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cl
 def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
     """Return `a is better than b and c; d is better than c`; pairs that the means contradict apart, with the means.
 
-    Of many pairs the first are listed, and the others counted.
+    Many pairs are counted.
     """
     pairs_by_better: dict[str, list[RankedPair]] = {}
     all_pairs = _pairs_of(claimed)
-    for pair in all_pairs[:MOST_LISTED]:
+    if len(all_pairs) > MOST_LISTED:
+        return f"{len(all_pairs)} pairs are told apart, which the table of pairs has"
+    for pair in all_pairs:
         pairs_by_better.setdefault(pair.better, []).append(pair)
     parts = []
     for better, pairs in pairs_by_better.items():
@@ -294,8 +293,6 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         if clear:
             parts.append(f"{analysis.label(better)} is better than {listing(map(analysis.label, clear))}")
         parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
-    if len(all_pairs) > MOST_LISTED:
-        parts.append(f"{count(len(all_pairs) - MOST_LISTED, 'more pair')}, which the table of pairs has")
     return "; ".join(parts)
 
 

@@ -6,6 +6,7 @@ Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from biasbed.analysis.report.pasted_table import TableFormat
     from biasbed.analysis.result import Analysis
     from biasbed.analysis.statistics.friedman import Friedman, PairTest, RankTests
     from biasbed.analysis.statistics.pairwise import Limits
@@ -44,7 +46,7 @@ LATEX = ("scores", "ranks", "nemenyi", "pairs")
 # Readers of plug-ins: each returns the scores in files, or None if they are none of its kind.
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 # Settings of the command alone: its files, and what it shows of a table.
-OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "report", "output_dir", "dry_run")
+OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "format", "report", "output_dir", "dry_run")
 
 
 @public({name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False)
@@ -219,11 +221,8 @@ class ScoreComparison:
         return f"<ScoreComparison of {self.analysis.title}: {size}. {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        """Return verdict, mean scores and mean ranks, as a notebook shows the result."""
-        table = self.scores.pivot(index="algorithm", columns="dataset", values="mean")
-        table = table.reindex(columns=self.scores["dataset"].unique()).rename_axis(None, axis=0)
-        table["mean rank"] = self.ranks.mean()
-        return f"<p>{html_escape(self.verdict)}</p>{table.to_html(float_format='{:.2f}'.format, na_rep='')}"
+        """Return the verdict and the table of scores and ranks, as a notebook shows the result."""
+        return f"<p>{html_escape(self.verdict)}</p>{self.table('html')}"
 
     def __str__(self) -> str:
         from biasbed.analysis.comparisons.printed_tests import summarize_printed
@@ -238,10 +237,11 @@ class ScoreComparison:
     def verdict(self) -> str:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
         from biasbed.analysis.sections import single_sets
+        from biasbed.analysis.sections.rank_sets import RANK_SETS
         from biasbed.analysis.sections.ranks import conclusions
         from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 
-        analysis, sentences = self.analysis, [conclusions.verdict(self.analysis)]
+        analysis, sentences = self.analysis, list(RANK_SETS.answer(self.analysis).sentences)
         if not self._tests.skipped:
             sentences.append(pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label))
         elif len(analysis.sets) == 1 and not conclusions.without_tests_over_sets(analysis):
@@ -396,6 +396,17 @@ class ScoreComparison:
         names: Iterable[str] = tables or [name for name in LATEX if name in texts]
         return "\n".join(texts[name] for name in names)
 
+    def table(self, table_format: TableFormat = "markdown") -> str:
+        """Return the table of scores and ranks in Markdown, HTML or LaTeX, to paste.
+
+        Raises UsageError for another format.
+        """
+        from biasbed.analysis.report import pasted_table
+
+        if table_format not in pasted_table.FORMATS:
+            raise UsageError(f"format={table_format}: choose from {', '.join(pasted_table.FORMATS)}")
+        return pasted_table.render(self.analysis, table_format)
+
     def report(self, file: str | Path) -> Path:
         """Write the report, one HTML page with everything inside, and return its path."""
         from biasbed.analysis.report import figures, html
@@ -464,7 +475,11 @@ def run(options: CompareOptions) -> None:
     if options.plot != "auto" and options.figure == "none":
         raise UsageError(f"plot={options.plot}: say into which file, as figure=a.pdf")
     result = _compare(options.scores, options)
-    print(result, flush=True)
+    if options.format == "text":
+        print(result, flush=True)
+    else:
+        print("\n".join([result.verdict, *result.notes]), file=sys.stderr, flush=True)
+        print(result.table(options.format), flush=True)
     written = []
     if options.figure != "none":
         result.plot(options.plot, options.figure)
@@ -477,4 +492,5 @@ def run(options: CompareOptions) -> None:
     if options.output_dir != "none":
         written.append(f"Tables, figures and report: {result.save(options.output_dir)}")
     if written:
-        print("\n" + "\n".join(written), flush=True)
+        stream = sys.stdout if options.format == "text" else sys.stderr
+        print("\n" + "\n".join(written), file=stream, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_who_may_be_first_is_said_first(tmp_path: Path, capsys: pytest.CaptureFi
     some_scores(8, good=0.0, fair=0.0, poor=-20.0).to_csv(tmp_path / "scores.csv", index=False)
     assert cli.main(["compare", str(tmp_path / "scores.csv"), "--output_dir", str(tmp_path / "out")]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 of 3 algorithms may be first: " in text
+    assert "2 of 3 algorithms may be first (*): " in text
     assert "good (ranks 1 to 2)" in text
     assert "fair (ranks 1 to 2)" in text
     assert "the others are shown to be worse than some algorithm (over 8 sets, 95% confidence" in text
@@ -41,13 +42,36 @@ def test_who_may_be_first_is_said_first(tmp_path: Path, capsys: pytest.CaptureFi
 )
 def test_where_nothing_is_shown_the_sentence_says_why(num_sets: int, sentence: str) -> None:
     text = " ".join(str(biasbed.compare(some_scores(num_sets, a=0.0, b=0.1, c=0.2))).split())
-    assert "Any of the 3 algorithms may be first: " in text
+    assert "Any of the 3 algorithms may be first (*): " in text
     assert sentence in text
 
 
 def test_of_many_methods_some_are_named_and_pairs_are_counted() -> None:
     leads = {f"good{number}": 0.0 for number in range(10)} | {f"poor{number}": -20.0 for number in range(10)}
     text = " ".join(str(biasbed.compare(some_scores(10, **leads))).split())
-    assert "10 of 20 algorithms may be first: " in text
+    assert "10 of 20 algorithms may be first (*): " in text
     assert "and 4 more; the others" in text
-    assert "more pairs, which the table of pairs has" in text
+    assert re.search(r"Nemenyi's test tells \d\d of 190 pairs apart\.", text)
+    assert len(re.findall("is better than", text)) == 0
+
+
+def test_the_table_stands_first_with_a_star_for_who_may_be_first() -> None:
+    """By average rank; the mean is that of the row."""
+    scores = some_scores(8, poor=-20.0, good=0.0, fair=0.0)
+    _, _, table, answer, notes, *_ = str(biasbed.compare(scores)).split("\n\n")
+    assert "may be first" in answer
+    assert notes.startswith("Notes")
+    heads, *rows = table.splitlines()[1:]
+    assert heads.split()[:2] == ["ranks", "mean"]
+    ranks = {row.split()[0]: re.findall(r"\d(?: to \d)?[* ]", row)[0].strip() for row in rows}
+    assert ranks == {"good": "1 to 2*", "fair": "1 to 2*", "poor": "3"}
+    means = scores.set_index("method").mean(axis=1)
+    for row in rows:
+        assert f"  {means[row.split()[0]]:.1f}  " in row
+    assert rows[-1].startswith("  poor")
+
+
+def test_sets_of_several_directions_have_ranks_and_no_mean() -> None:
+    scores = some_scores(8, good=0.0, poor=-20.0, worse=-40.0)
+    assert "  mean" in str(biasbed.compare(scores))
+    assert "  mean" not in str(biasbed.compare(scores, lower="set7"))

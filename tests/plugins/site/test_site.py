@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import shutil
 import subprocess
@@ -16,14 +17,14 @@ import pytest
 from biasbed import published, record
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import references
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
 from biasbed.errors import Failure, UsageError
-from biasbed.plugins.site import pages, ranking, tables
+from biasbed.plugins.site import pages, ranking
 from biasbed.plugins.site.command import site
 from biasbed.plugins.site.options import SiteOptions
 from biasbed.plugins.site.ranking import Ranking
-from biasbed.plugins.site.tables import ranks_on_set, ranks_over_sets
 from biasbed.settings import build
 from helpers.changed import with_inputs
 from helpers.sizes import draw_few
@@ -127,41 +128,17 @@ def test_scores_and_ranks_are_those_of_the_analysis(folder: Path, analyses: list
                 assert float(key) == cell.mean
                 assert cell.std_text in text
                 assert link.startswith(f"method-{algorithm}.html#")
-        ranks = ranks_over_sets(analysis)
-        assert ranks
-        for head, test in (("ranks (Nemenyi)", "nemenyi"), ("ranks (Wilcoxon, Holm)", "wilcoxon_holm")):
-            shown = dict(zip(rows, (text for text, _, _ in column(scores, head)), strict=True))
-            assert shown == {name: str(ranks[test][name]) for name in analysis.algorithms}
+        stars = {}
+        for name, ranks in analysis.comparisons[0].rank_sets.items():
+            stars[name] = f"{ranks}*" if ranks.best == 1 else str(ranks)
+        assert dict(zip(rows, (text for text, _, _ in column(scores, "ranks")), strict=True)) == stars
 
 
-def test_ranks_are_open_but_for_the_pairs_that_are_told_apart(analyses: list[Analysis]) -> None:
-    """BiasBed's best epochs: Nemenyi's test tells some pairs apart, Wilcoxon's with Holm can tell none."""
-    analysis = analyses[1]
-    number, comparison = len(analysis.algorithms), analysis.comparisons[0]
-    ranks = ranks_over_sets(analysis)
-    assert set(ranks["wilcoxon_holm"].values()) == {(1, number)}
-    behind = dict.fromkeys(analysis.algorithms, 0)
-    for name in analysis.algorithms:
-        for rival in analysis.algorithms:
-            is_ahead = comparison.mean_ranks[rival] < comparison.mean_ranks[name]
-            behind[name] += is_ahead and comparison.p(name, rival) < analysis.alpha
-    assert {name: best for name, (best, _) in ranks["nemenyi"].items()} == {n: 1 + b for n, b in behind.items()}
-    assert sum(behind.values()) > 0
-
-
-def test_ranks_on_a_set_follow_the_means_where_all_runs_lie_apart(analyses: list[Analysis]) -> None:
-    analysis = analyses[1]
-    frame = analysis.runs[analysis.runs["dataset"] == "sketch"].groupby("algorithm")["score"]
-    low, high = frame.min(), frame.max()
-    ranks = ranks_on_set(analysis, "sketch")
-    for a in analysis.algorithms:
-        for b in analysis.algorithms:
-            if low[a] > high[b]:
-                assert ranks[a].best <= ranks[b].worst
-                assert ranks[b].best > 1
-    top = low.idxmax()
-    assert ranks[top] == (1, 1)
-    assert low[top] > high.drop(top).max()
+def test_a_page_of_a_method_has_its_ranks_of_every_table(folder: Path, analyses: list[Analysis]) -> None:
+    text = (folder / "method-erm.html").read_text()
+    for analysis in analyses:
+        ranks = analysis.comparisons[0].rank_sets["erm"]
+        assert f"{ranks}</b> of {len(analysis.algorithms)}" in text
 
 
 def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: list[Analysis]) -> None:
@@ -212,17 +189,6 @@ def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
         assert "do not publish these numbers" not in path.read_text()
 
 
-def test_ranks_have_their_test_and_its_condition_on_every_page(folder: Path, analyses: list[Analysis]) -> None:
-    """Nemenyi's ranks hold the level only under a condition, so no page prints the level without it."""
-    for test in ("nemenyi", "wilcoxon_holm"):
-        for path in [*folder.glob("table-*.html"), folder / "method-erm.html"]:
-            assert tables.confidence(analyses[0], test) in path.read_text()
-    assert "only if all methods are equal" in tables.confidence(analyses[0], "nemenyi")
-    text = (folder / "set-biasbed-sketch.html").read_text()
-    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
-    text = (folder / "method-erm.html").read_text()
-    assert ">ranks (Mann-Whitney, Holm)</th>" in text
-    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
 
 
 def test_all_links_resolve_and_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
@@ -253,50 +219,15 @@ def test_names_with_one_identifier_have_pages_of_their_own() -> None:
     assert list(files.values()) == ["set-a_b.html", "set-a_b~2.html", "set-a_b~3.html", "set-c.html"]
 
 
-# --- order, baseline, verdicts ----------------------------------------------------------------------------------------
+# --- baseline, verdicts ----------------------------------------------------------------------------------------
 
 
-def test_rows_stand_by_the_best_rank_that_they_can_have(folder: Path, analyses: list[Analysis]) -> None:
-    for page, analysis in zip(tables_of(folder), analyses, strict=True):
-        heads = ("ranks (Nemenyi)", "ranks (Wilcoxon, Holm)", "average rank")
-        columns = [[text for text, _, _ in column(page.tables[0], head)] for head in heads]
-        shown = [(int(a.split()[0]), int(b.split()[0]), float(c)) for a, b, c in zip(*columns, strict=True)]
-        assert shown == sorted(shown)
-        averages = analysis.comparisons[0].mean_ranks
-        assert [average for *_, average in shown] == [
-            float(f"{averages[name]:.2f}") for name in rows_of(page.tables[0], analysis)
-        ]
-    assert "Rows are sorted by the best rank that a method can have" in next(folder.glob("table-1*")).read_text()
-
-
-def test_the_verdict_names_those_that_are_told_apart_from_the_baseline(analyses: list[Analysis]) -> None:
+def test_the_start_page_has_the_first_sentences_of_the_report(folder: Path, analyses: list[Analysis]) -> None:
+    text = html.unescape(re.sub(r"<(?!br)[^>]*>", "", (folder / "index.html").read_text()))
     for analysis in analyses:
-        comparison = analysis.comparisons[0]
-        better = set()
-        for name in analysis.algorithms if comparison.significant else ():
-            is_ahead = comparison.mean_ranks[name] < comparison.mean_ranks["erm"]
-            better |= {name} if is_ahead and comparison.p(name, "erm") < analysis.alpha else set()
-        line = re.split(r" Shown worse| By ", ranking.verdict(analysis))[0]
-        methods = set(analysis.algorithms) - {"erm"}
-        named = {name for name in methods if analysis.label(name) in line.partition(": ")[2]}
-        assert named == better
-        assert line.startswith("Shown better than ERM" if better else "No method is shown better than ERM")
-
-
-def test_the_verdict_says_which_test_shows_it_and_what_the_checks_leave(analyses: list[Analysis]) -> None:
-    """Nemenyi's test alone tells a method of the toy study from ERM."""
-    analysis = analyses[0]
-    comparison = analysis.comparisons[0]
-    line = ranking.verdict(analysis)
-    for part in line.split(" By Nemenyi: ")[1:]:
-        by_test, _, rest = part.partition("; by Wilcoxon, Holm: none; after every sensitivity check: ")
-        shown = {name for name in set(analysis.algorithms) - {"erm"} if analysis.label(name) in by_test}
-        flips = analysis.pairwise.flips
-        of_erm = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "nemenyi")]
-        shaky = {frozenset(pair) for pair in of_erm[["a", "b"]].itertuples(index=False)}
-        kept = {name for name in shown if frozenset((name, "erm")) not in shaky}
-        assert {name for name in shown if analysis.label(name) in re.split(r"[;.]", rest)[0]} == kept
-    assert "By Nemenyi" in line
+        lines = answer_sentences(analysis)
+        assert any("may be first (*)" in line for line in lines)
+        assert "<br>".join(lines) in text
 
 
 # --- editions ---------------------------------------------------------------------------------------------------------
@@ -356,6 +287,8 @@ def test_each_study_and_each_protocol_has_a_table_of_its_own(
     for page in tables_of(made):
         rows = [text for text, _, _ in column(page.tables[0], "algorithm")]
         assert sorted(rows) == ["ERM baseline", "InfoDrop", "pAdaIN"]
+        ranks = [float(key) for _, key, _ in column(page.tables[0], "ranks")]
+        assert ranks == sorted(ranks)  # by average rank
     assert "no decisions are stored" in (made / "method-erm.html").read_text()
 
 
@@ -454,7 +387,7 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
     assert written.split(",") == values  # a third click returns to the order of the page
     assert int(lines) == len(values) + 2  # heads, rows, the end
-    assert heads.startswith("data:text/csv;charset=utf-8,algorithm,ranks (Nemenyi),")
+    assert heads.startswith("data:text/csv;charset=utf-8,algorithm,ranks,mean,")
     assert is_skipped == "true"
     assert set(left.split(",")) == {"ERM baseline", "Stylized ERM"}
 

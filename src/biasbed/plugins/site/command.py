@@ -144,6 +144,7 @@ def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking
         selection=first.selection or "auto" if first.kind == "published" else "auto",
         n=first.selection_n or AnalyzeOptions.n,
         alpha=options.alpha,
+        order="rank",
         names=options.names,
         tracking_uri=options.tracking_uri,
     )

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.analysis.columns import Column
+from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
-from biasbed.analysis.report import provenance, wording
-from biasbed.analysis.report.answer import answer_sentences
-from biasbed.analysis.report.charts import set_chart
+from biasbed.analysis.report.answer import answer_sentences, further_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     ReportTable,
@@ -25,7 +24,7 @@ from biasbed.analysis.report.table_model import (
     prepared_columns,
     text_cell,
 )
-from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections import single_sets, study_design
@@ -34,9 +33,8 @@ from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.ranks.conclusions import CONCLUSIONS
 from biasbed.analysis.sections.ranks.tables import make_pair_table
 from biasbed.analysis.sections.study_design import STUDY_DESIGN
-from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.plugins.site import tables
-from biasbed.plugins.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
+from biasbed.plugins.site.ranking import PUBLISHED, Ranking, apart, spread_sentence
 from biasbed.plugins.site.tables import SiteLinks
 from biasbed.system import commands
 
@@ -105,7 +103,6 @@ class SitePages:
     """All analyses with the files of their pages."""
 
     def __init__(self, rankings: Sequence[Ranking], left_out: Sequence[str]) -> None:
-        rankings = [ranking.in_rank_order for ranking in rankings]
         self.rankings, self.left_out = rankings, left_out
         methods: list[str] = []
         sets: list[SuiteSet] = []
@@ -122,12 +119,10 @@ class SitePages:
         ]
         self.run_tables: list[Mapping[str, ReportTable | None]] = []
         self.rows: list[ReportTable] = []
-        self.set_ranks: list[tables.SetRanks] = []
         for ranking, links in zip(rankings, self.links, strict=True):
             analysis = ranking.analysis
             self.run_tables.append(provenance.run_tables(analysis, links))
             self.rows.append(study_design.make_row_table(analysis, links))
-            self.set_ranks.append({name: tables.ranks_on_set(analysis, name) for name in analysis.set_names})
 
     def pages(self) -> dict[str, Page]:
         """Return every page by its file."""
@@ -146,7 +141,8 @@ class SitePages:
         verdicts = []
         for file, ranking in self._by_file().items():
             analysis = ranking.analysis
-            verdicts.append((PageLink(ranking.title, ranking.key, file), answer(analysis), ranking.badges))
+            answer = answer_sentences(analysis)
+            verdicts.append((PageLink(ranking.title, ranking.key, file), answer, ranking.badges))
             badges = ", ".join(badge.word for badge in ranking.badges)
             row = {
                 "table": TableCell(ranking.title, href=file, left=True, name=ranking.key, mark=badges),
@@ -194,7 +190,6 @@ class SitePages:
         ranking, links = self.rankings[position], self.links[position]
         analysis = ranking.analysis
         comparison = main(analysis)
-        charts = [*tables.rank_charts(analysis), tables.mean_chart(analysis)]
         concluded = conclusions.concluded(analysis, comparison)
         sections = {"scores": "Scores"}
         if concluded:
@@ -207,18 +202,15 @@ class SitePages:
             "sections": list(sections.items()),
             "headings": sections,
             "apart": apart(ranking, self._by_file()),
-            "order": tables.order_sentence(analysis),
             "notes": [report.name_ids(note, analysis) for note in analysis.notes],
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
             "answer": answer_sentences(analysis),
-            "caveats": conclusions.caveats(analysis),
+            "further": further_sentences(analysis),
             "scores": tables.score_table(analysis, links),
-            "ranks": tables.ranks_sentence(analysis, tables.ranks_over_sets(analysis)),
-            "setting": wording.setting_title(comparison, analysis.label),
             "averages": make_average_table(analysis, links),
-            "charts": [chart for chart in charts if chart is not None],
+            "rank_chart": None if comparison.skipped else charts.rank_set_chart(analysis, comparison),
             "concluded": concluded,
             "pairs": None if comparison.skipped else make_pair_table(analysis, comparison, links),
             "most_pairs": MOST_PAIRS,
@@ -254,12 +246,11 @@ class SitePages:
             "badges": ranking.badges,
             "source": ranking.source,
             "url": ranking.url,
-            "ranks": ranks_of(analysis, name),
+            "ranks": comparison.rank_sets.get(name),
             "number": len(comparison.algorithms),
             "setting": wording.setting_title(comparison, analysis.label),
-            "scores": tables.method_table(
-                analysis, links, name, self.set_ranks[position], self._set_files(ranking), ranking.decisions
-            ),
+            "level": wording.percent(1 - analysis.alpha),
+            "scores": tables.method_table(analysis, links, name, self._set_files(ranking), ranking.decisions),
             "runs": tables.rows_about(run_tables["scores"], name),
             "duplicates": tables.rows_about(run_tables["duplicates"], name),
             "origin": tables.rows_about(run_tables["origin"], name),
@@ -282,10 +273,9 @@ class SitePages:
                     "href": self.files[position],
                     "badges": ranking.badges,
                     "facts": facts_of(analysis, columns[0]),
-                    "ranks": tables.ranks_sentence(analysis, [tables.ON_SET] if self.set_ranks[position][name] else []),
-                    "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
+                    "scores": tables.set_table(analysis, links, name),
                     "pairs": single_sets.make_pair_table(analysis, links, name),
-                    "chart": set_chart(analysis, name),
+                    "chart": charts.set_chart(analysis, name),
                 }
                 parts.append(part)
         namesakes = []
@@ -306,28 +296,6 @@ def _sets_of(ranking: Ranking) -> list[SuiteSet]:
 def _sections(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return anchors and titles of a page's sections, one for each table."""
     return [(part["id"], part["title"]) for part in parts]
-
-
-class MethodRanks(NamedTuple):
-    """Ranks of one method by one test, and the methods that it is told apart from."""
-
-    test: str
-    confidence: str
-    ranks: RankSet
-    above: list[str]  # methods that it is better than
-    below: list[str]
-
-
-def ranks_of(analysis: Analysis, name: str) -> list[MethodRanks]:
-    """Return a method's ranks by each test over sets; empty if it was not tested."""
-    told_apart = claims(analysis, main(analysis))
-    lines = []
-    for test, ranks in tables.ranks_over_sets(analysis).items():
-        above = [analysis.label(claim.worse) for claim in told_apart if (claim.test, claim.better) == (test, name)]
-        below = [analysis.label(claim.better) for claim in told_apart if (claim.test, claim.worse) == (test, name)]
-        if name in ranks:
-            lines.append(MethodRanks(tables.TESTS[test], tables.confidence(analysis, test), ranks[name], above, below))
-    return lines
 
 
 def store_name(tracking_uri: str) -> str:

@@ -1,35 +1,28 @@
-"""Table of the results site in words: its title, its paper, who beats the baseline, why it is not in another table.
+"""Table of the results site in words: its title, its paper, why it is not in another table.
 
 Answers: What does the start page say of a table?
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from biasbed import published
-from biasbed.analysis import scores, sections
 from biasbed.analysis.report import references, wording
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.verdicts import Claim, claims, firm, main
 from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.ranks import conclusions
-from biasbed.analysis.statistics.friedman import STRICT
-from biasbed.plugins.site import tables
 from biasbed.plugins.site.tables import DecisionCounts
 
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")
 NUMBER = re.compile(r"(?<=arXiv) \d{4}\.\d{4,5}")
-ClaimSide = Literal["better", "worse"]  # field of a claim
 MOST_NAMES = 6  # methods of another table that are named
 NEAR = 1e-9  # differences of scores below it are rounding of the machine
 
@@ -93,84 +86,6 @@ class Ranking:
         """Address of the paper; empty for runs of one's own, and for a paper whose address is not known."""
         paper = CITATION.fullmatch(self.source)
         return references.url_of(paper["title"]) if paper is not None else ""
-
-    @cached_property
-    def in_rank_order(self) -> Ranking:
-        """Ranking with the rows by the best rank that they can have, then by average rank; untested rows by name."""
-        analysis = self.analysis
-        by_test = tables.ranks_over_sets(analysis)
-        averages = main(analysis).mean_ranks if by_test else {}
-
-        def position(name: str) -> tuple[float | str, ...]:
-            best = [ranks[name].best if name in ranks else math.inf for ranks in by_test.values()]
-            return (*best, averages.get(name, math.inf), analysis.label(name).casefold())
-
-        rows = tuple(sorted(analysis.algorithms, key=position))
-        return dataclasses.replace(self, analysis=dataclasses.replace(analysis, algorithms=rows))
-
-
-# --- baseline ---------------------------------------------------------------------------------------------------------
-
-
-def answer(analysis: Analysis) -> list[str]:
-    """Return the answer of a table: what sections say first of all, then which methods are better."""
-    sentences: list[str] = []
-    for part in sections.answers(analysis):
-        sentences += part.sentences
-    return [*sentences, verdict(analysis)]
-
-
-def verdict(analysis: Analysis) -> str:
-    """Say which methods are shown to be better than the baseline, and on what; the report's verdict without one."""
-    comparison = main(analysis)
-    plain = [name for name in tables.baselines(analysis) if name in comparison.algorithms]
-    if comparison.skipped or not plain:
-        return conclusions.verdict(analysis)
-    claimed = claims(analysis, comparison)
-    better = [claim for claim in claimed if claim.worse in plain and claim.better not in plain]
-    worse = [claim for claim in claimed if claim.better in plain and claim.worse not in plain]
-    slots = {"baseline": " or ".join(map(analysis.label, plain)), "size": comparison.size}
-    if better:
-        line = say("site_better", methods=_name_all(analysis, better, "better"), **slots)
-        line += _support(analysis, better, "better")
-    elif comparison.significant:
-        line = say("site_none_but_differ", **slots)
-    else:
-        line = say("site_none", **slots)
-    if worse:
-        line += say("site_worse", methods=_name_all(analysis, worse, "worse"), **slots)
-        line += _support(analysis, worse, "worse")
-    pool = wording.pool(comparison)
-    if pool:
-        line += say("site_pool", pool=pool)
-    if comparison.significant and scores.shared_images_note(analysis.sets, analysis.label):
-        line += say("site_shared_images")
-    return line
-
-
-def _name_all(analysis: Analysis, claimed: Iterable[Claim], side: ClaimSide) -> str:
-    """List the methods on one side of the claims; `none` without any."""
-    names = dict.fromkeys(getattr(claim, side) for claim in claimed)
-    if not names:
-        return "none"
-    return listing(map(analysis.label, names))
-
-
-def _support(analysis: Analysis, claimed: Sequence[Claim], side: ClaimSide) -> str:
-    """Say which test shows the claims about the baseline, and which hold after the checks of the report."""
-    comparison = main(analysis)
-    parts = []
-    for test in tables.ranks_over_sets(analysis):
-        by_test = [claim for claim in claimed if claim.test == test]
-        parts.append(f"by {tables.TESTS[test]}: {_name_all(analysis, by_test, side)}")
-    if len(analysis.pairwise.checks):
-        kept = [claim for claim in firm(analysis, comparison) if claim in claimed]
-        parts.append(f"after every sensitivity check: {_name_all(analysis, kept, side)}")
-    for strict in analysis.comparisons:
-        if strict.setting == STRICT and not strict.skipped:
-            kept = [claim for claim in claims(analysis, strict) if claim in claimed]
-            parts.append(f"in the strict setting: {_name_all(analysis, kept, side)}")
-    return f" {wording.capitalized('; '.join(parts))}."
 
 
 # --- tables that are apart --------------------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
-"""Tables of the results site: the report's own, with ranks as confidence sets, and those of one method or set."""
+"""Tables of the results site: the report's own, and those of one method or set."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import score_tables, wording
-from biasbed.analysis.report.charts import Chart, Mark, make_chart
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     MISSING,
@@ -17,30 +16,17 @@ from biasbed.analysis.report.table_model import (
     ReportTable,
     ScoreColumn,
     TableCell,
-    TableColumn,
     count_cell,
     make_table,
-    number_cell,
-    prepared,
     prepared_columns,
     score_cell,
     without_columns,
 )
-from biasbed.analysis.report.verdicts import claims, control_of, main
+from biasbed.analysis.report.verdicts import control_of, main
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics import bootstrap, stability
-from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 
 DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
-SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
 BASELINE = "erm"  # method that only minimises the training error
-ON_SET = "mann_whitney"  # test over the runs of one set
-TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm", ON_SET: "Mann-Whitney, Holm"}
-CONFIDENCE = {
-    stability.NEMENYI: "{level} confidence in all ranks together only if all methods are equal",
-    stability.WILCOXON: "{level} confidence in all ranks together",
-    ON_SET: "{level} confidence in all ranks on a set together; pairs count only if Kruskal-Wallis finds a difference",
-}
 
 
 class SiteLinks(Links):
@@ -83,115 +69,36 @@ def baselines(analysis: Analysis) -> tuple[str, ...]:
     return tuple(name for name in analysis.algorithms if name in plain)
 
 
-def label_of(analysis: Analysis, name: str) -> str:
-    """Return a method's display name, with a word behind it if it is the baseline."""
-    return f"{analysis.label(name)} ({say('site_baseline')})" if name in baselines(analysis) else analysis.label(name)
-
-
 def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
     """Return a cell of a method's name, marked if it is the baseline."""
     return cell._replace(mark=say("site_baseline") if name in baselines(analysis) else "")
-
-
-# --- ranks ------------------------------------------------------------------------------------------------------------
-
-
-def ranks_over_sets(analysis: Analysis) -> dict[str, dict[str, RankSet]]:
-    """Return test -> algorithm -> ranks that it can have, by the pairs that the report's test tells apart."""
-    comparison = main(analysis)
-    if comparison.skipped:
-        return {}
-    apart: dict[str, list[tuple[str, str]]] = {}
-    if comparison.nemenyi is not None:
-        apart[stability.NEMENYI] = []
-    if comparison.pair is not None or not analysis.pairwise.skipped:
-        apart[stability.WILCOXON] = []
-    for claim in claims(analysis, comparison):
-        apart[claim.test].append((claim.better, claim.worse))
-    return {test: rank_sets(comparison.algorithms, pairs) for test, pairs in apart.items()}
-
-
-def confidence(analysis: Analysis, test: str) -> str:
-    """Return how sure the ranks by a test are, and on which condition."""
-    return CONFIDENCE[test].format(level=wording.percent(1 - analysis.alpha))
-
-
-def rank_column(test: str) -> str:
-    """Return the head of the column with the ranks by a test."""
-    return f"ranks ({TESTS[test]})"
-
-
-def ranks_sentence(analysis: Analysis, tests: Iterable[str]) -> str:
-    """Say what ranks are, and how sure those by each test are; empty without a test."""
-    parts = [f"{TESTS[test]}: {confidence(analysis, test)}" for test in tests]
-    if not parts:
-        return ""
-    return f"A range of ranks: those that the test does not rule out. {'. '.join(parts)}."
-
-
-def order_sentence(analysis: Analysis) -> str:
-    """Say in which order rows stand."""
-    comparison = main(analysis)
-    if comparison.skipped:
-        return say("site_order_untested")
-    rest = say("site_order_rest") if set(analysis.algorithms) - set(comparison.algorithms) else ""
-    return say("site_order", rest=rest)
-
-
-def ranks_on_set(analysis: Analysis, name: str) -> dict[str, RankSet]:
-    """Return the ranks on one set, by Mann-Whitney tests over runs; empty if the set has too few runs to test."""
-    frame = analysis.pairwise.set_pairs
-    rows = frame[frame["dataset"] == name]
-    apart = []
-    for row in rows[rows["significant"].astype(bool)].to_dict("records"):
-        is_a_ahead = row["cliffs_delta"] > 0
-        apart.append((row["a"], row["b"]) if is_a_ahead else (row["b"], row["a"]))
-    return rank_sets(list(dict.fromkeys([*rows["a"], *rows["b"]])), apart)
-
-
-def rank_cell(ranks: Mapping[str, RankSet], algorithm: str) -> TableCell:
-    """Return an algorithm's rank set, sorted by its middle; a dash if the algorithm was not tested."""
-    if algorithm not in ranks:
-        return TableCell(MISSING, value=math.inf)
-    return TableCell(str(ranks[algorithm]), value=sum(ranks[algorithm]) / 2)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
-    """Return the report's table of scores, the rank sets first and every score leading to its runs."""
+    """Return the report's table of scores, the baseline marked and every score leading to its runs."""
     table = score_tables.scores(analysis, links, sections.score_columns(analysis))
-    by_test = ranks_over_sets(analysis)
-    rank_columns = [TableColumn(rank_column(test), prepared(test)) for test in by_test]
-    averages = main(analysis).mean_ranks if by_test else {}
-    if averages:
-        rank_columns.append(TableColumn("average rank", prepared("average")))
     rows = []
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
-        cells = [rank_cell(ranks, algorithm) for ranks in by_test.values()]
-        if averages:
-            is_tested = algorithm in averages
-            cells.append(number_cell(averages[algorithm], 2) if is_tested else TableCell(MISSING, value=math.inf))
+        cells = [_with_baseline(analysis, algorithm, row[0])]
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
-            if column.name in links.sets:
-                cell = cell._replace(href=links.to_cell(algorithm, column.name))
-            cells.append(cell)
-        rows.append((_with_baseline(analysis, algorithm, row[0]), *cells))
-    columns = (table.columns[0], *rank_columns, *table.columns[1:])
-    return dataclasses.replace(table, columns=columns, rows=tuple(rows))
+            href = links.to_cell(algorithm, column.name) if column.name in links.sets else cell.href
+            cells.append(cell._replace(href=href))
+        rows.append(tuple(cells))
+    return dataclasses.replace(table, rows=tuple(rows))
 
 
 def method_table(
     analysis: Analysis,
     links: SiteLinks,
     algorithm: str,
-    ranks: SetRanks,
     sets: Mapping[str, str],
     decisions: DecisionCounts,
 ) -> ReportTable:
     """Return a method's score on every set. sets: name -> file of its page."""
-    further = [column for column in sections.score_columns(analysis) if algorithm in column.cells]
+    further = [column for column in sections.score_columns(analysis) if column.dataset and algorithm in column.cells]
     records: list[dict[str, TableCell]] = []
     for column in analysis.sets:
         cell = analysis.cells[algorithm, column.name]
@@ -202,7 +109,6 @@ def method_table(
             **_further_cells(further, column.name, algorithm),
             "of": TableCell(measured(column), left=True),
             "runs": count_cell(cell.num_runs),
-            rank_column(ON_SET): rank_cell(ranks[column.name], algorithm),
             "images of the set": TableCell(f"{column.images:,}" if column.images else MISSING, value=column.images),
             "predictions": TableCell(decisions.get((algorithm, column.name), MISSING), left=True),
         }
@@ -210,8 +116,6 @@ def method_table(
     measures = dict.fromkeys(map(measured, analysis.sets))
     caption = f"Score on every set, in {analysis.units}."
     caption += _legend(analysis, [record["score"] for record in records])
-    if any(ranks[name] for name in analysis.set_names):
-        caption += f" {ranks_sentence(analysis, [ON_SET])}"
     caption += "".join(dict.fromkeys(column.legend for column in further))
     if len(measures) == 1:
         caption += f" All are {next(iter(measures))}."
@@ -223,8 +127,8 @@ def method_table(
     return without_columns(table, _is_missing)
 
 
-def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[str, RankSet]) -> ReportTable:
-    """Return every method's score on one set, the best first, with its ranks there."""
+def set_table(analysis: Analysis, links: SiteLinks, name: str) -> ReportTable:
+    """Return every method's score on one set, the best first."""
     column = next(column for column in analysis.sets if column.name == name)
     further = [column for column in sections.score_columns(analysis) if column.dataset == name]
     records: list[dict[str, TableCell]] = []
@@ -236,8 +140,6 @@ def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[st
             **_further_cells(further, name, algorithm),
             "runs": count_cell(cell.num_runs),
         }
-        if ranks:
-            record[rank_column(ON_SET)] = rank_cell(ranks, algorithm)
         records.append(record)
     caption = f"{wording.capitalized(measured(column))}, in {analysis.units}. {say('site_order_on_set')}"
     caption += _legend(analysis, [record["score"] for record in records])
@@ -278,7 +180,7 @@ def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
         parts.append(f" ± is the {wording.error(analysis)} over {runs_of(analysis)} ({wording.error_by(analysis)}).")
     if any(cell.bold for cell in cells):
         parts.append(" Bold: the best method on the set.")
-    if any(cell.dagger for cell in cells):
+    if any(cell.sign for cell in cells):
         parts.append(say("scores_dagger"))
     return "".join(parts)
 
@@ -304,37 +206,3 @@ def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
         return None
     ids = tuple(table.ids[number] for number in kept) if table.ids else ()
     return dataclasses.replace(table, rows=tuple(table.rows[number] for number in kept), ids=ids)
-
-
-# --- charts -----------------------------------------------------------------------------------------------------------
-
-
-def rank_charts(analysis: Analysis) -> list[Chart]:
-    """Return a chart of rank sets for each test over sets, the average rank as the point; one if tests agree."""
-    comparison, charts = main(analysis), []
-    by_ranks: dict[tuple[tuple[str, RankSet], ...], list[str]] = {}
-    for test, ranks in ranks_over_sets(analysis).items():
-        by_ranks.setdefault(tuple(ranks.items()), []).append(TESTS[test])
-    for items, names in by_ranks.items():
-        ranks = dict(items)
-        marks = []
-        for name, average in comparison.mean_ranks.items():
-            text = f"{ranks[name]}, average {average:.2f}"
-            marks.append(Mark(label_of(analysis, name), text, average, *ranks[name]))
-        caption = f"Ranks that each method can have ({' and '.join(names)}); the point is its average rank."
-        charts.append(make_chart(caption, marks, whole_numbers=True))
-    return [chart for chart in charts if chart is not None]
-
-
-def mean_chart(analysis: Analysis) -> Chart | None:
-    """Return the means over the sets with their bootstrap intervals; None if the sets have no common mean."""
-    frame, comparison = analysis.pairwise.intervals, main(analysis)
-    rows = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
-    digits, level = analysis.sets[0].digits, wording.percent(1 - analysis.alpha)
-    marks = []
-    for row in rows.sort_values("mean", ascending=False, kind="stable").to_dict("records"):
-        bounds = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
-        text = f"{row['mean']:.{digits}f} ({bounds})"
-        name = row["algorithm"]
-        marks.append(Mark(label_of(analysis, name), text, row["mean"], row["low"], row["high"]))
-    return make_chart(f"Mean over the {comparison.noun}s with its {level} bootstrap interval.", marks)

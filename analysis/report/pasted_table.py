@@ -1,0 +1,67 @@
+"""Table of scores with ranks in Markdown, HTML or LaTeX, to paste into a README, a page or a paper.
+
+Answers: What does `compare --format` print?
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+from biasbed.analysis import sections
+from biasbed.analysis.report import latex, score_tables
+from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
+from biasbed.analysis.result import Analysis
+
+TableFormat = Literal["markdown", "html", "latex"]
+FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
+MARKDOWN_SIGNS = re.compile(r"([\\`*_|<>\[\]~$#&])")
+
+
+def render(analysis: Analysis, table_format: TableFormat) -> str:
+    """Return the table of scores: rows, ranks, those that may be first with a star, means and scores."""
+    table = score_tables.scores(analysis, Links(analysis), sections.score_columns(analysis))
+    return {"markdown": _markdown, "html": _html, "latex": _latex}[table_format](table)
+
+
+def _markdown(table: ReportTable) -> str:
+    rows = _texts(table, _escape_markdown, "**{}**")
+    rules = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:]))
+
+
+def _html(table: ReportTable) -> str:
+    heads, *rows = _texts(table, html.escape, "<b>{}</b>")
+    lines = ["<table>", "<thead>", _html_row(heads, "th"), "</thead>", "<tbody>"]
+    return "\n".join([*lines, *(_html_row(row, "td") for row in rows), "</tbody>", "</table>"])
+
+
+def _latex(table: ReportTable) -> str:
+    heads = [latex.escape(head) for head in table.full_heads]
+    rows = [list(map(latex.render_cell, row)) for row in table.screen_rows]
+    return "\n".join(latex.tabular(heads, rows, "l" + "r" * (len(heads) - 1)))
+
+
+def _texts(table: ReportTable, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    """Return heads and cells as text of one line."""
+    texts = [list(map(escape, table.full_heads))]
+    for row in table.screen_rows:
+        texts.append([_cell_text(cell, escape, bold) for cell in row])
+    return texts
+
+
+def _cell_text(cell: TableCell, escape: Callable[[str], str], bold: str) -> str:
+    text = escape(cell.text)
+    text = bold.format(text) if cell.bold else text
+    spread = f" {escape(cell.spread)}" if cell.spread else ""
+    return text + escape(cell.sign or "") + spread
+
+
+def _escape_markdown(text: str) -> str:
+    return MARKDOWN_SIGNS.sub(r"\\\1", " ".join(text.split()))
+
+
+def _html_row(cells: Sequence[str], element: str) -> str:
+    return "<tr>" + "".join(f"<{element}>{cell}</{element}>" for cell in cells) + "</tr>"

@@ -1,0 +1,63 @@
+"""Tables to paste: read back as they were, whatever names they hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import biasbed
+from biasbed import cli
+from biasbed.errors import UsageError
+
+NAMES = ("plain", "a_b|c", "50% & more", "p < q", "*z*", "nan", "[link](x)", "$5")
+SUFFIXES = {"markdown": "md", "html": "html", "latex": "tex"}
+
+
+@pytest.fixture
+def scores() -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(60, 3, (len(NAMES), 6)).round(1), columns=[f"set {letter}" for letter in "uvwxyz"])
+    frame.insert(0, "method", NAMES)
+    return frame
+
+
+@pytest.mark.parametrize("table_format", ["markdown", "html", "latex"])
+def test_a_printed_table_is_read_back_with_its_names_and_scores(
+    table_format: str, scores: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks and means are left out; everything else that is said goes to the other stream."""
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    assert cli.main(["compare", str(tmp_path / "scores.csv"), "--format", table_format]) == 0
+    printed = capsys.readouterr()
+    assert "may be first" in printed.err
+    path = tmp_path / f"table.{SUFFIXES[table_format]}"
+    path.write_text(printed.out)
+    again = biasbed.compare(path).scores.pivot(index="algorithm", columns="dataset", values="mean")
+    wanted = scores.set_index("method")
+    assert sorted(again.columns) == sorted(wanted.columns)
+    assert sorted(again.index) == sorted(NAMES)
+    for name in NAMES:
+        assert again.loc[name, wanted.columns].tolist() == pytest.approx(wanted.loc[name].tolist())
+
+
+@pytest.mark.parametrize("table_format", ["markdown", "html", "latex"])
+def test_who_may_be_first_has_a_star_and_the_best_score_is_bold(table_format: str) -> None:
+    draw = np.random.default_rng(2)
+    leads = {"good": 0, "poor": -20, "bad": -40}
+    rows = {name: (60 + lead + draw.normal(0, 1, 8)).round(1) for name, lead in leads.items()}
+    scores = pd.DataFrame(rows, index=[f"set {letter}" for letter in "stuvwxyz"]).T
+    table = biasbed.compare(scores.rename_axis("method").reset_index()).table(table_format)
+    (first,) = [line for line in table.splitlines() if "good" in line]
+    assert re.search(r"\b1(\\\*|\*|\\textsuperscript\{\*\})", first)
+    assert len(re.findall(r"\*\*\d|<b>\d|\\textbf\{\d", first)) == 9  # the mean and eight scores
+    assert "*" not in next(line for line in table.splitlines() if "bad" in line)
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    result = biasbed.compare(pd.DataFrame({"method": ["a", "b"], "x": [1, 2], "y": [2, 3], "z": [3, 5]}))
+    with pytest.raises(UsageError, match=r"^format=word: choose from markdown, html, latex"):
+        result.table("word")  # type: ignore[arg-type]
