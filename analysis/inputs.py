@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.predictions import DecisionReader
     from biasbed.analysis.runs.store import RunStore
+    from biasbed.analysis.tables.user_scores import UserScores
 
 SETTLED = ("published", *TESTED)  # kinds of runs without epochs to choose from
 
@@ -53,6 +54,7 @@ class AnalysisInputs:
     studies: tuple[PublishedStudy, ...]  # requested published results
     decisions: DecisionReader
     origin: str  # address of the tracking server, without password; empty for scores from elsewhere
+    user_scores: UserScores | None = None  # the table that was given
 
 
 def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:

@@ -102,6 +102,7 @@ def gather_scores(
         studies=(),
         decisions=UserDecisions(scores.answers),
         origin="",
+        user_scores=scores,
     )
 
 

@@ -43,6 +43,7 @@ class _Listed(NamedTuple):
 
 SECTIONS = (
     _Listed(SCORES, "rank_sets:RANK_SETS"),
+    _Listed(SCORES, "printed_numbers:PRINTED_NUMBERS"),
     _Listed(SCORES, "study_design:STUDY_DESIGN"),
     _Listed(SCORES, "weaknesses:WEAKNESSES"),
     _Listed(SCORES, "shape_bias:SHAPE_BIAS"),

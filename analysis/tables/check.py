@@ -210,7 +210,7 @@ def copied_lines(table: PrintedNumbers) -> list[TableFinding]:
                 chance *= _chance_of_tie(spreads, column[first].spread or 0.0, column[first].spread_half)
         if chance < SURE:
             cell = table.cells[second, profile[0][0]]
-            finding = _copied_line(table, cell, table.methods[first], table.methods[second], len(profile))
+            finding = _copied_line(table, cell, table.methods[first], table.methods[second], len(profile) - 1)
             is_one_set = len({_images(table.sets[of_set]) for of_set, _ in profile}) == 1
             findings.append(finding._replace(kind=CLAIM) if is_one_set else finding)
     return findings
@@ -247,7 +247,7 @@ def copied_columns(table: PrintedNumbers) -> list[TableFinding]:
             cell = next(iter(table.numbers(sets[1]).values()))
             row, column, line = table.position(cell)
             first, second = (" / ".join(table.sets[of_set].path) for of_set in sets[:2])
-            text = f"and all other {len(profile)} numbers on {second} are those on {first}: is one a copy?"
+            text = f"and all other {len(profile) - 1} numbers on {second} are those on {first}: is one a copy?"
             row, column = ("all", column) if table.are_lines_methods else (row, "all")
             findings.append(TableFinding("copy", row, column, cell.text, f"as {first}", text, line))
     return findings

@@ -108,7 +108,7 @@ def _directions(table: PrintedNumbers, contests: Contests) -> dict[int, bool]:
         higher, lower = votes.get((described.direction, described.metric), (0, 0))
         if described.is_average and not described.direction:
             higher, lower = totals
-        if higher + lower > 1 and higher != lower:
+        if higher + lower > 1 and higher != lower and not described.is_said:
             directions[of_set] = lower > higher
         else:
             directions[of_set] = described.direction == "no"

@@ -51,23 +51,37 @@ class Checked(NamedTuple):
         """Findings on numbers that contradict each other."""
         return tuple(finding for finding in self.findings if finding.is_error)
 
-    def __str__(self) -> str:
-        """Return the section of the summary."""
-        claims = [finding for finding in self.findings if not finding.is_error]
-        summary = (
-            f"{self.num_numbers} numbers, {self.num_averages} averages recomputed, {self.num_spreads} deviations, "
-            f"{self.num_bold} bold numbers"
+    @property
+    def claims(self) -> tuple[TableFinding, ...]:
+        """Findings on what the numbers do not show."""
+        return tuple(finding for finding in self.findings if not finding.is_error)
+
+    @property
+    def sentence(self) -> str:
+        """Number of findings."""
+        errors = f"{len(self.errors) or 'no'} contradiction{'s' * (len(self.errors) != 1)}"
+        claims = f"{len(self.claims) or 'no'} claim{'s' * (len(self.claims) != 1)} that the table does not support"
+        return f"The printed numbers hold {errors} and {claims}."
+
+    @property
+    def extent(self) -> str:
+        """What was checked."""
+        return (
+            f"Checked: {self.num_numbers} numbers, {self.num_averages} averages recomputed, {self.num_spreads} "
+            f"deviations, {self.num_bold} bold numbers."
         )
-        lines = [f"Check of the printed numbers ({summary}):"]
-        for findings, noun in (
-            (list(self.errors), "contradictions"),
-            (claims, "claims that the table does not support"),
-        ):
-            lines.append(f"  {noun}: {len(findings) or 'none'}")
-            lines += [f"    {finding}" for finding in findings[:MOST_LINES]]
-            if len(findings) > MOST_LINES:
-                lines.append(f"    and {len(findings) - MOST_LINES} more")
-        return "\n".join(lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """Extent, and a line for each finding, contradictions first."""
+        findings = (*self.errors, *self.claims)
+        lines = [self.extent, *map(str, findings[:MOST_LINES])]
+        if len(findings) > MOST_LINES:
+            lines.append(f"and {len(findings) - MOST_LINES} more")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *(f"  {line}" for line in self.lines)])
 
 
 def make_finding(table: PrintedNumbers, cell: Printed, kind: str, recomputed: str, text: str) -> TableFinding:

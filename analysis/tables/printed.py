@@ -53,6 +53,7 @@ class PrintedSet(NamedTuple):
     block: str = ""
     metric: str = ""
     is_average: bool = False
+    is_said: bool = False  # the user gives the direction
 
 
 @dataclass
@@ -82,14 +83,20 @@ class PrintedNumbers:
         return name, self.body.name(cell.column), self.body.grid.lines[cell.row]
 
     def with_directions(self, is_lower: Mapping[tuple[str, str, str], bool]) -> PrintedNumbers:
-        """Return the table with other directions. is_lower: by block, data set and measure."""
+        """Return the table with the user's directions; averages have that of their sets, if there is one alone.
+
+        is_lower: by block, data set and measure.
+        """
         sets = []
         for described in self.sets:
             lower = is_lower.get((described.block, described.name, described.metric))
-            if lower is None or described.is_average:
-                sets.append(described)
-            else:
-                sets.append(described._replace(direction="no" if lower else "yes"))
+            if lower is not None and not described.is_average:
+                described = described._replace(direction="no" if lower else "yes", is_said=True)
+            sets.append(described)
+        common = {described.direction for described in sets if described.is_said}
+        for position, described in enumerate(sets):
+            if described.is_average and len(common) == 1:
+                sets[position] = described._replace(direction=next(iter(common)), is_said=True)
         return replace(self, sets=sets)
 
 

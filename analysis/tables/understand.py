@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from biasbed.analysis.tables import exports
+from biasbed.analysis.tables.check import copied_lines
 from biasbed.analysis.tables.grid import Grid
 from biasbed.analysis.tables.head import Body, split_head
 from biasbed.analysis.tables.large_tables import condense
@@ -77,7 +78,8 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     is_error = settings.spread == "standard_error" or (settings.spread == "auto" and result.is_standard_error)
     result.printed = collect_printed(body, cells, layout, records, directions, settings.num_runs)
     result.printed.is_standard_error = is_error
-    result.notes = [*notes, *columns.notes, *body.notes, *result.notes]
+    copies = [f"{finding.row}: {finding.printed} {finding.text}" for finding in copied_lines(result.printed)]
+    result.notes = [*notes, *columns.notes, *body.notes, *result.notes, *copies]
     return result
 
 

@@ -90,7 +90,7 @@ def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
 
     user_scores = read_scores(scores, options)
     inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
-    return ScoreComparison(compute_from(inputs, options.analysis), user_scores)
+    return ScoreComparison(compute_from(inputs, options.analysis))
 
 
 def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
@@ -213,7 +213,6 @@ class ScoreComparison:
     """Result of `compare`. `print` shows the summary; tables are DataFrames."""
 
     analysis: Analysis
-    user_scores: UserScores
 
     def __repr__(self) -> str:
         """Return a line, as a notebook shows it."""
@@ -225,13 +224,9 @@ class ScoreComparison:
         return f"<p>{html_escape(self.verdict)}</p>{self.table('html')}"
 
     def __str__(self) -> str:
-        from biasbed.analysis.comparisons.printed_tests import summarize_printed
         from biasbed.analysis.report import summary
 
-        lines = summarize_printed(self.printed_tests, len(self.user_scores.spreads), self.analysis.alpha)
-        checked = self.user_scores.checked
-        texts = (summary.render(self.analysis), lines, "" if checked is None else str(checked))
-        return "\n\n".join(filter(None, texts))
+        return summary.render(self.analysis)
 
     @property
     def verdict(self) -> str:
@@ -297,23 +292,19 @@ class ScoreComparison:
         """Mann-Whitney test of every pair on each data set, over seeds; empty with one seed."""
         return self.analysis.pairwise.set_pairs
 
-    @cached_property
+    @property
     def printed_tests(self) -> pd.DataFrame:
         """Welch's test of every pair on each data set, from printed means and deviations; empty without these."""
-        from biasbed.analysis.comparisons.printed_tests import printed_tests
+        from biasbed.analysis.sections.printed_numbers import PRINTED_NUMBERS
 
-        return printed_tests(self.user_scores, self.analysis.alpha)
+        return self.analysis.data(PRINTED_NUMBERS).tests
 
     @property
     def check(self) -> pd.DataFrame:
         """Printed numbers that contradict each other, and claims without support; empty without `check=True`."""
-        import pandas as pd
+        from biasbed.analysis.sections.printed_numbers import PRINTED_NUMBERS
 
-        from biasbed.analysis.tables.findings import COLUMNS
-
-        checked = self.user_scores.checked
-        rows = [] if checked is None else [finding.as_row() for finding in checked.findings]
-        return pd.DataFrame(rows, columns=list(COLUMNS))
+        return self.analysis.data(PRINTED_NUMBERS).findings
 
     @property
     def items(self) -> pd.DataFrame:
@@ -427,10 +418,6 @@ class ScoreComparison:
         target = Path(folder).expanduser().absolute()
         with command.new_folder() as scratch:
             command.write(self.analysis, scratch)
-            if len(self.printed_tests):
-                self.printed_tests.to_csv(scratch / "printed_tests.csv", index=False)
-            if self.user_scores.checked is not None:
-                self.check.to_csv(scratch / "check.csv", index=False)
             return command.publish(scratch, target)
 
 

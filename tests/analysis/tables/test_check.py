@@ -52,8 +52,8 @@ def test_a_right_table_raises_no_alarm_and_says_what_was_recomputed(tmp_path: Pa
     checked = check(RIGHT, tmp_path)
     assert not checked.errors
     assert (checked.num_numbers, checked.num_averages, checked.num_bold) == (25, 5, 5)
-    assert str(checked).startswith("Check of the printed numbers (25 numbers, 5 averages recomputed,")
-    assert "contradictions: none" in str(checked)
+    assert str(checked).startswith("The printed numbers hold no contradictions and 1 claim that ")
+    assert checked.extent.startswith("Checked: 25 numbers, 5 averages recomputed,")
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,36 @@ def test_compare_prints_returns_and_writes_the_check(tmp_path: Path, capsys: pyt
     path.write_text(RIGHT.replace("| 82.4 |", "| 83.4 |"), encoding="utf-8")
     result = biasbed.compare(path, check=True, bootstrap=200)
     assert result.check["kind"].tolist() == ["average", "claim"]
-    assert "contradictions: 1\n    line 5, MMD, Avg: 83.4 is not the mean of 4" in str(result)
-    assert (result.save(tmp_path / "out") / "check.csv").read_text().startswith("kind,line,row,column,printed,")
+    line = "MMD, Avg: 83.4 is not the mean of 4"
+    assert f"  Checked: 25 numbers, 5 averages recomputed, 0 deviations, 5 bold numbers.\n  line 5, {line}" in str(
+        result
+    )
+    saved = result.save(tmp_path / "out")
+    assert (saved / "check.csv").read_text().startswith("kind,line,row,column,printed,")
+    page = (saved / "report.html").read_text()
+    first = page.index("The printed numbers hold 1 contradiction and 1 claim that the table does not support.")
+    assert first < page.index('id="scores"') < page.index("is not the mean of 4")
     assert biasbed.compare(path, bootstrap=200).check.empty
     comparison.run(CompareOptions(scores=(str(path),), dry_run=True, check=True))
-    assert "contradictions: 1" in capsys.readouterr().out
+    assert "hold 1 contradiction and" in capsys.readouterr().out
+
+
+def test_the_user_s_directions_hold_for_bold_numbers_too(tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    rows = "| a | **80.1** | **70.2** | 3.3 |\n| b | 75.3 | 60.4 | **2.2** |\n| c | 70.5 | 50.6 | 4.1 |\n"
+    path.write_text(f"| Method | u | v | w |\n|---|---|---|---|\n{rows}", encoding="utf-8")
+    found = biasbed.compare(path, check=True, bootstrap=200).check
+    assert found.loc[found["kind"] == "bold", ["row", "column"]].values.tolist() == [["b", "w"]]
+    assert "bold" not in set(biasbed.compare(path, check=True, bootstrap=200, lower="w").check["kind"])
+    for options in ({"lower": "none"}, {"higher_is_better": True}):
+        assert "bold" in set(biasbed.compare(path, check=True, bootstrap=200, **options).check["kind"])
+
+
+def test_a_copied_line_is_noted_without_the_check(tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    path.write_text(RIGHT.replace("| 80.2 | 76.4 | 92.7 | 80.3 | 82.4 |", "| 82.9 | 78.6 | 94.2 | 79.7 | 83.9 |"))
+    (note,) = [note for note in biasbed.compare(path, bootstrap=200).notes if "is one a copy?" in note]
+    assert note == "RSC: 82.9 and all other 3 numbers of RSC are those of MMD: is one a copy?"
 
 
 def test_check_reads_one_table(tmp_path: Path) -> None:

@@ -189,8 +189,6 @@ def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
         assert "do not publish these numbers" not in path.read_text()
 
 
-
-
 def test_all_links_resolve_and_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
     files = {path.name: Page(path) for path in folder.glob("*.html")}
     assert len(files) > 20
