@@ -18,7 +18,7 @@ from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
 from biasbed.analysis.sections.section import AnySection, ForSets, Sentences, ShownPart
 from biasbed.analysis.selection.rules import Rule
-from biasbed.system.terminal import aligned
+from biasbed.system.terminal import aligned, text_width
 
 WIDTH = 100
 NAMING = ("algorithm", "set")  # heads of first columns whose names say what they are
@@ -134,7 +134,7 @@ def render_table(table: ReportTable) -> str:
 def column_widths(table: ReportTable) -> list[int]:
     """Return the width of each column in `render_table`."""
     header, rows = _texts(table)
-    return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [max(map(text_width, column)) for column in zip(header, *rows, strict=True)]
 
 
 def _texts(table: ReportTable) -> tuple[list[str], list[list[str]]]:
@@ -154,7 +154,7 @@ def _cell_text(cell: TableCell) -> str:
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
     """Align columns; those that don't fit go into further blocks, each with the first column before it."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    widths = [max(map(text_width, column)) for column in zip(header, *rows, strict=True)]
     blocks: list[list[int]] = [[]]
     used = 2 + widths[0]
     for column in range(1, len(header)):

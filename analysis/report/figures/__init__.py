@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis import sections
-from biasbed.analysis.report.figures import scores, style, svg
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report.figures import font, scores, style, svg
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import PlannedFigure
@@ -43,6 +45,7 @@ def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
     (folder / "figures").mkdir(exist_ok=True)
     for backend in ("pdf", "svg"):  # once, and not in each process
         importlib.import_module(f"matplotlib.backends.backend_{backend}")
+    font.say_lacking(_shown_names(analysis))
     tasks: list[Callable[[], None]] = []
     files: dict[str, str] = {}
     for figure in planned(analysis):
@@ -61,7 +64,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> None:
     """Draw a figure and write its files."""
-    with matplotlib.rc_context(style.STYLE):
+    with _styled(analysis):
         figure = planned_figure.draw()
         path = folder / "figures" / planned_figure.name
         FigureCanvasAgg(figure)
@@ -75,6 +78,21 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         style.draw_picture(print_file, path.with_name(f"{path.name}.png"))
 
 
+@contextlib.contextmanager
+def _styled(analysis: Analysis) -> Iterator[None]:
+    """Set the style of all figures, with fonts for the letters of the names that they show."""
+    style_of_names = style.STYLE | {"font.family": font.families(_shown_names(analysis))}
+    with matplotlib.rc_context(style_of_names), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # `font.say_lacking` says it once
+        yield
+
+
+def _shown_names(analysis: Analysis) -> list[str]:
+    """Return the names of methods, sets and data sets as figures show them."""
+    names = [*analysis.algorithms, *analysis.set_names, *blocks(analysis.sets)]
+    return [analysis.label(name) for name in names]
+
+
 def names(analysis: Analysis) -> list[str]:
     """Return the names of the figures that the result allows."""
     return [figure.name for figure in planned(analysis)]
@@ -82,7 +100,7 @@ def names(analysis: Analysis) -> list[str]:
 
 def draw(analysis: Analysis, figure: str) -> Figure | None:
     """Draw one figure by its name; None if the result does not allow it."""
-    with matplotlib.rc_context(style.STYLE):
+    with _styled(analysis):
         for candidate in planned(analysis):
             if candidate.name == figure:
                 sheet = candidate.draw()
@@ -94,7 +112,8 @@ def draw(analysis: Analysis, figure: str) -> Figure | None:
 
 def save(analysis: Analysis, figure: Figure, path: Path) -> None:
     """Save a figure: in the size of a paper's as PDF or SVG, else as it is."""
-    with matplotlib.rc_context(style.STYLE):
+    font.say_lacking(_shown_names(analysis))
+    with _styled(analysis):
         bounds = style.lay_out(figure)
         options = {}
         if path.suffix.lower() in (".pdf", ".svg"):

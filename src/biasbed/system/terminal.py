@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+import unicodedata
 from collections.abc import Container, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -192,14 +193,23 @@ def clock(seconds: float) -> str:
 
 def aligned(table: Sequence[Sequence[str]], left: Container[int] | None = None) -> list[str]:
     """Return rows as aligned columns of text. left: the columns that are aligned to the left, if not all are."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if left is None or column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]
+    widths = [max(map(text_width, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            blanks = " " * (width - text_width(cell))
+            cells.append(cell + blanks if left is None or column in left else blanks + cell)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def text_width(text: str) -> int:
+    """Return the columns that a text takes on a terminal: two for an East Asian letter, none for a mark on a letter."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.category(letter) in ("Mn", "Me", "Cf") for letter in text)
 
 
 class Style(enum.IntEnum):

@@ -1,0 +1,111 @@
+"""Numbers that a table prints: contradictions, claims without support, and tests from its means and deviations.
+
+Answers: Which printed numbers of a table can't be right?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from biasbed.analysis.comparisons.printed_tests import describe_printed, printed_tests
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableColumn,
+    interval,
+    make_table,
+    named,
+    p_value,
+    prepared,
+    text_cell,
+)
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
+from biasbed.analysis.tables.findings import COLUMNS, Checked
+
+CHECK_FILE, TESTS_FILE = "check.csv", "printed_tests.csv"
+
+
+@dataclass(frozen=True)
+class PrintedEvidence:
+    """Result of the check, if it was asked for, and Welch's tests."""
+
+    checked: Checked | None
+    tests: pd.DataFrame  # `printed_tests.COLUMNS`
+    num_spreads: int
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """Findings of the check, a row each."""
+        rows = [] if self.checked is None else [finding.as_row() for finding in self.checked.findings]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+class PrintedNumbersOfTable(Section[PrintedEvidence]):
+    """Check of a user's table, and tests from its printed deviations; nothing for tracked runs."""
+
+    name = "printed_numbers"
+    title = "Printed numbers"
+
+    def compute(self, analysis: Analysis) -> PrintedEvidence:
+        scores = analysis.inputs.user_scores
+        if scores is None:
+            return PrintedEvidence(None, pd.DataFrame(), 0)
+        return PrintedEvidence(scores.checked, printed_tests(scores, analysis.alpha), len(scores.spreads))
+
+    def files(self, data: PrintedEvidence, analysis: Analysis) -> Iterator[CsvFile]:
+        yield CsvFile(CHECK_FILE, data.findings, "printed numbers that contradict each other, and unsupported claims")
+        yield CsvFile(TESTS_FILE, data.tests, "Welch's test of every pair on each set, from printed deviations")
+
+    def answer(self, analysis: Analysis) -> SectionAnswer:
+        checked = analysis.data(self).checked
+        return SectionAnswer((checked.sentence,) if checked is not None else (), False)
+
+    def show(self, data: PrintedEvidence, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if data.checked is not None:
+            yield Sentences((data.checked.extent,))
+            if data.checked.findings:
+                yield _make_finding_table(data)
+        lines = describe_printed(data.tests, data.num_spreads, analysis.alpha)
+        if lines:
+            yield Sentences(tuple(lines[:1]))
+            if len(data.tests):
+                yield _make_test_table(data.tests, analysis)
+
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        data = analysis.data(self)
+        lines = [] if data.checked is None else data.checked.lines
+        return [Sentences((*lines, *describe_printed(data.tests, data.num_spreads, analysis.alpha)))]
+
+
+PRINTED_NUMBERS = PrintedNumbersOfTable()
+
+
+def _make_finding_table(data: PrintedEvidence) -> ReportTable:
+    """Return a row for each finding: what is printed, where, and what it should be."""
+    assert data.checked is not None
+    records = []
+    for finding in data.checked.findings:
+        values = zip(COLUMNS, finding.as_row(), strict=True)
+        records.append({name: text_cell(value) for name, value in values})
+    columns = [TableColumn(name, prepared(name)) for name in COLUMNS]
+    return make_table("", columns, records, CHECK_FILE, oracle=False)
+
+
+def _make_test_table(tests: pd.DataFrame, analysis: Analysis) -> ReportTable:
+    """Return the significant tests; all if none is."""
+    rows = tests[tests["significant"]] if tests["significant"].any() else tests
+    columns = [
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("a", named("a", analysis.label)),
+        TableColumn("b", named("b", analysis.label)),
+        TableColumn("a - b", interval("difference", "low", "high", 2)),
+        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha)),
+    ]
+    level = f"{100 * (1 - analysis.alpha):g}"
+    caption = f"Welch's tests from printed deviations: differences as printed with {level} % intervals."
+    records = rows.sort_values("p_holm", kind="stable").to_dict("records")
+    return make_table(caption, columns, records, TESTS_FILE, oracle=False)
