@@ -391,20 +391,45 @@ def test_a_wrong_file_is_refused_in_one_line_and_nothing_is_imported(
     assert not all_runs(tracking, kind="published")
 
 
+def test_a_datastore_of_several_versions_of_the_schema_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.2.0 has no names of metrics, 0.2.3 bounds that are no numbers. One file has two results of one name."""
+    versions = ("0.2.0", "0.2.1", "0.2.2", "0.2.3", "0.3.0")
+    for number, version in enumerate(versions):
+        log = log_of(schema_version=version, evaluation_id=version)
+        log["model_info"] = {"name": version, "id": f"org/{number}"}
+        config = {"max_score": 1} if number < 2 else {"metric_id": "accuracy", "metric_unit": "proportion"}
+        log["evaluation_results"] = [result_of(0.5 + number / 100, **config)]
+        if version == "0.2.3":
+            log["evaluation_results"].append(result_of(3.0, metric_id="nll", max_score="Infinity", metric_unit="nats"))
+        (tmp_path / f"{number}.json").write_text(json.dumps(log))
+    repeated = log_of(schema_version="0.2.0", evaluation_results=[result_of(0.1, max_score=1)] * 2)
+    (tmp_path / "repeated.json").write_text(json.dumps(repeated))
+    models = every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path))
+    read = {(model.name, value.measure): value.value for model in models for value in model.values}
+    measures = ("score", "score", "accuracy", "accuracy", "accuracy")
+    wanted = {(f"org/{number}", measure): 0.5 + number / 100 for number, measure in enumerate(measures)}
+    assert read == pytest.approx(wanted | {("org/3", "nll"): 3.0})
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: 1 of 6 files are left out: ")
+    assert "is there twice" in warning
+
+
 def test_a_file_among_others_that_can_t_be_read_is_left_out_with_a_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, other, empty = log_of(), log_of(), log_of()
-    other |= {"schema_version": "0.2.2", "evaluation_id": "other"}
+    other |= {"schema_version": "0.1.0", "evaluation_id": "other"}
     empty |= {"evaluation_results": [], "evaluation_id": "empty"}
     for name, content in (("a", other), ("b", good), ("c", empty)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     assert metrics_of(every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path)))
     error = capsys.readouterr().err
-    assert error.startswith(f"warning: 2 of 3 files are left out: source={tmp_path / 'a.json'}: is of version 0.2.2")
+    assert error.startswith(f"warning: 2 of 3 files are left out: source={tmp_path / 'a.json'}: is of version 0.1.0")
     assert error.count("\n") == 1
     (tmp_path / "b.json").unlink()
-    with pytest.raises(UsageError, match=r"version 0\.2\.2"):
+    with pytest.raises(UsageError, match=r"version 0\.1\.0 of the schema; 0\.2\.x and 0\.3\.x are read"):
         every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path))
 
 

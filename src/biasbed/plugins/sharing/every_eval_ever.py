@@ -1,4 +1,4 @@
-"""Results in the schema of Every Eval Ever (evaleval/every_eval_ever, version 0.3.0): written and read.
+"""Results in the schema of Every Eval Ever (evaleval/every_eval_ever): written in version 0.3.0, read from 0.2 on.
 
 A run becomes `data/<suite>/<developer>/<model>/<uuid>.json`, and its decisions on images `<uuid>_samples.jsonl` beside
 it, as that project's datastore has them.
@@ -37,6 +37,7 @@ from biasbed.plugins.sharing.reported import (
     from_percent,
     guess_units,
     measure_name,
+    refuse_repeated,
     set_identifier,
 )
 from biasbed.plugins.sharing.run_results import Result, RunResults
@@ -46,6 +47,7 @@ from biasbed.system.files import atomic_file, write_whole
 from biasbed.system.strict import open_text
 
 SCHEMA_VERSION = "0.3.0"
+READ_VERSIONS = ("0.2.", "0.3.")  # in all of them the entries that are read mean the same; 0.2.0 names no metrics
 ROOT, SAMPLES = "data", "_samples.jsonl"
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
 PLACES = ("*.json", "*/*/*/*.json", f"{ROOT}/*/*/*/*.json")  # where a folder is searched for such files
@@ -380,11 +382,9 @@ def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedMod
 def _read_log(path: Path, option: str) -> ReportedModel:
     where = f"{option}={path}"
     log = formats.parse(_Log, read_json(path, option), where)
-    if log.schema_version.rpartition(".")[0] != SCHEMA_VERSION.rpartition(".")[0]:
-        raise UsageError(
-            f"{where}: is of version {log.schema_version} of the schema; {SCHEMA_VERSION} is read: let its own "
-            "package convert it"
-        )
+    if not log.schema_version.startswith(READ_VERSIONS):
+        versions = " and ".join(f"{version}x" for version in READ_VERSIONS)
+        raise UsageError(f"{where}: is of version {log.schema_version} of the schema; {versions} are read")
     values: list[ReportedValue] = []
     unknown: list[ReportedValue] = []
     for evaluation in log.evaluation_results:
@@ -401,6 +401,7 @@ def _read_log(path: Path, option: str) -> ReportedModel:
     if not values:
         raise UsageError(f"{where}: has no evaluation_results")
     details = log.source_metadata.additional_details or {}
+    refuse_repeated(values, log.model_info.id, where)
     return ReportedModel(
         name=log.model_info.id,
         values=tuple(values),

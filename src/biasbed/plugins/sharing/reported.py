@@ -201,17 +201,23 @@ def _rows(models: Iterable[ReportedModel], where: str) -> dict[str, str]:
 def _run(model: ReportedModel, row: str, number: str, headlines: Mapping[str, str], where: str) -> PublishedRun:
     scores: dict[str, float] = {}
     others: dict[record.MetricName, float] = {}
+    refuse_repeated(model.values, model.name, where)
     for value in model.values:
-        if value.metric in others or (value.set in scores and value.metric == _headline(value.set, headlines)):
-            raise UsageError(
-                f"{where}: {value.metric} of '{shown(model.name, 60)}' is there twice: remove one, or name each metric "
-                "by what it measures (in a model card by its name, as 'Top 5 accuracy', or by its type)"
-            )
         if value.metric == _headline(value.set, headlines):
             scores[value.set] = value.value
         else:
             others[value.metric] = value.value
     return PublishedRun("", 0, row, number, scores, others=others)
+
+
+def refuse_repeated(values: Iterable[ReportedValue], model: str, where: str) -> None:
+    """Raise UsageError if a model has two values of one metric."""
+    for metric, count in Counter(value.metric for value in values).items():
+        if count > 1:
+            raise UsageError(
+                f"{where}: {metric} of '{shown(model, 60)}' is there twice: remove one, or name each metric by what it "
+                "measures (in a model card by its name, as 'Top 5 accuracy', or by its type)"
+            )
 
 
 def _headline(set_name: str, headlines: Mapping[str, str]) -> record.MetricName:
