@@ -184,7 +184,9 @@ class CompareOptions:
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     figure: str = setting("none", "file for a figure: <name>.pdf, .png or .svg")
     plot: str = setting(
-        "auto", "which figure: critical_difference, p_values, ranks, effects or scores (auto: the first of them)"
+        "auto",
+        "which figure: critical_difference, rank_sets, p_values, ranks, effects or scores (auto: the first that there "
+        "is; many methods have no diagram)",
     )
     latex: str = setting("none", "file for the tables in LaTeX")
     format: Literal["text", "markdown", "html", "latex"] = setting(

@@ -27,6 +27,7 @@ from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import DAGGER, Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.ranks import MOST_IN_DIAGRAM
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
@@ -81,9 +82,11 @@ def content(
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
     tables = report_tables.on_page(analysis, links)
-    standing_open = [
-        (section, section.parts(analysis, links)) for section in sections.sections_of(analysis) if section.is_open
-    ]
+    standing_open = []
+    for section in sections.sections_of(analysis):
+        parts = section.parts(analysis, links) if section.is_open else ()
+        if section.is_open and (parts or section.if_empty):
+            standing_open.append((section, parts))
     details = [(section, parts) for section, parts in sections.shown(analysis, links) if not section.is_open]
     leading = [(section, parts) for section, parts in details if section.leads(analysis)]
     return {
@@ -94,7 +97,7 @@ def content(
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
-        "score_charts": charts.score_charts(analysis),
+        "score_charts": charts.score_charts(analysis) if len(analysis.algorithms) <= MOST_IN_DIAGRAM else [],
         "scores_figure": wording.scores_figure(analysis),
         "settings": {
             comparison.setting: wording.setting_title(comparison, analysis.label) for comparison in analysis.comparisons

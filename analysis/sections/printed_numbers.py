@@ -49,6 +49,7 @@ class PrintedNumbersOfTable(Section[PrintedEvidence]):
 
     name = "printed_numbers"
     title = "Printed numbers"
+    is_open = True
 
     def compute(self, analysis: Analysis) -> PrintedEvidence:
         scores = analysis.inputs.user_scores

@@ -120,7 +120,7 @@ class Section(Generic[SectionData]):
     terminal_title: ClassVar[str] = ""  # if it is another one
     of_tests: ClassVar[bool] = False  # its data are those of the tests, which are computed beside other sections
     is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
-    if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show
+    if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show; empty: it is left out
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
     before: ClassVar[str] = ""  # of a plug-in's section: the one that it stands before; empty: it is last
 

@@ -11,13 +11,16 @@ neighbourhoods and academic achievement across countries", Review of Economic St
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from biasbed.analysis.statistics import sign_flips
-from biasbed.analysis.statistics.exact import Array
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+
+
+BoolArray: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 class RankSet(NamedTuple):
@@ -39,7 +42,7 @@ def ranks_over_sets(scores: pd.DataFrame, alpha: float) -> dict[str, RankSet]:
     return rank_sets(list(map(str, scores)), sign_flips.joint_p(scores.to_numpy(dtype="float64")) < alpha)
 
 
-def rank_sets(algorithms: Sequence[str], is_shown_better: Array) -> dict[str, RankSet]:
+def rank_sets(algorithms: Sequence[str], is_shown_better: BoolArray) -> dict[str, RankSet]:
     """Return the rank set of each algorithm. is_shown_better: the row is shown to be better than the column [K, K]."""
     best = 1 + is_shown_better.sum(axis=0)
     worst = len(algorithms) - is_shown_better.sum(axis=1)

@@ -23,6 +23,7 @@ from biasbed.analysis.columns import blocks
 from biasbed.analysis.report.figures import font, scores, style, svg
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.ranks import MOST_IN_DIAGRAM
 from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.system.forks import ForkedTasks, forked
 
@@ -140,5 +141,6 @@ def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
 def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     """Yield the figures in their order; each is drawn when it is needed, so that only one is held at a time."""
     make = functools.partial
-    yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
+    if len(analysis.algorithms) <= MOST_IN_DIAGRAM:
+        yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
     yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))

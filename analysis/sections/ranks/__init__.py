@@ -29,7 +29,7 @@ from biasbed.analysis.sections.section import (
 )
 from biasbed.analysis.statistics.friedman import RankTests
 
-MOST_IN_DIAGRAM = 20  # algorithms whose names find room beside each other; `rank_sets` draws any number
+MOST_IN_DIAGRAM = 20  # algorithms that a diagram tells apart; `rank_sets` and the map of ranks draw any number
 
 
 class Ranks(Section[None]):

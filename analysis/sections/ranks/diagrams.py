@@ -100,7 +100,7 @@ def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: flo
 # --- p-values ---------------------------------------------------------------------------------------------------------
 
 BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 1.0)
-MOST_NUMBERED = 20  # rows whose p-values are all written; of more only those below 0.1
+MOST_NUMBERED = 20  # rows whose p-values are written; of more there is the colour alone, in narrower cells
 SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: differs in lightness for everyone
 
 
@@ -126,7 +126,7 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
         test = "Nemenyi" if j > i else "Wilcoxon, Holm"
         text = f"{analysis.label(names[i])} and {analysis.label(names[j])}: p = {p:.4g} ({test})"
         figure.tip(axes, float(j), float(i), text, 1.0, 1.0)
-        if k > MOST_NUMBERED and shade == SHADES[-1]:
+        if k > MOST_NUMBERED:
             continue
         shown = _p_text(p, comparison.alpha)
         if comparison.significant and p < comparison.alpha:

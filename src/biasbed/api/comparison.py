@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 
-PLOTS = ("critical_difference", "p_values", "ranks", "effects", "scores")
+PLOTS = ("critical_difference", "rank_sets", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
 # Readers of plug-ins: each returns the scores in files, or None if they are none of its kind.
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
@@ -342,7 +342,7 @@ class ScoreComparison:
         return analysis.frames(self.analysis)
 
     def plot(self, name: str = "auto", file: str | Path | None = None) -> Figure:
-        """Draw a figure: critical_difference, p_values, ranks, effects or scores (auto: the first that there is).
+        """Draw a figure, one of `PLOTS` (auto: the first that there is).
 
         file: also save it, as PDF, PNG or SVG. Raises UsageError for a figure that this result does not have.
         """

@@ -118,7 +118,7 @@ def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("number", [diagrams.MOST_NUMBERED, diagrams.MOST_NUMBERED + 1])
-def test_a_long_map_writes_p_values_below_a_tenth(number: int) -> None:
+def test_a_long_map_has_p_values_as_colours_alone(number: int) -> None:
     names = [f"row{position}" for position in range(number)]
     values = np.random.default_rng(0).normal(50, 1, (6, number)) + np.arange(number)
     compared = friedman.compare(pd.DataFrame(values, index=[*"abcdef"], columns=names), 0.05)
@@ -126,10 +126,8 @@ def test_a_long_map_writes_p_values_below_a_tenth(number: int) -> None:
     analysis = SimpleNamespace(label=str, pairwise=SimpleNamespace(wilcoxon=wilcoxon))
     figure = diagrams.p_values(analysis, compared)  # type: ignore[arg-type]
     p = [compared.p(*pair) for pair in itertools.combinations(names, 2)]
-    assert min(p) < 0.1 < max(p)
     assert len(figure.tips) == len(p)
-    is_long = number > diagrams.MOST_NUMBERED
-    assert len(figure.axes[0].texts) == sum(value < 0.1 or not is_long for value in p)
+    assert len(figure.axes[0].texts) == (len(p) if number == diagrams.MOST_NUMBERED else 0)
 
 
 def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
