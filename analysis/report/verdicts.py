@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from biasbed.analysis.result import Analysis
@@ -175,11 +175,11 @@ def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
 
 def claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
     """Return every pair that a test over sets separates, by test, best ranks first."""
-    order = list(comparison.mean_ranks)
+    order = {name: position for position, name in enumerate(comparison.mean_ranks)}
     nemenyi = [pair for pair in _nemenyi(comparison) if is_compared(analysis, comparison, pair)]
     claimed = []
     for test, pairs in (stability.NEMENYI, nemenyi), (stability.WILCOXON, _wilcoxon(analysis, comparison)):
-        for better, worse in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1]))):
+        for better, worse in sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]])):
             claimed.append(Claim(test, better, worse))
     return claimed
 
@@ -208,8 +208,10 @@ def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:
 def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:
     if comparison.nemenyi is None or not comparison.significant:
         return []
-    pairs = itertools.combinations(comparison.mean_ranks, 2)
-    return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
+    order = list(comparison.mean_ranks)
+    p = comparison.nemenyi.loc[order, order].to_numpy()
+    pairs = np.argwhere(np.triu(p < comparison.alpha, k=1))
+    return [(order[better], order[worse]) for better, worse in pairs.tolist()]
 
 
 def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, str]]:

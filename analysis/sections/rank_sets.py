@@ -49,13 +49,12 @@ class RankSets(Section[pd.DataFrame]):
         return pd.DataFrame(rows, columns=["setting", "algorithm", "average_rank", "best_rank", "worst_rank"])
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        """Say which algorithms may be first, then what the tests of all sets say."""
-        comparison, sentences = main(analysis), [conclusions.verdict(analysis)]
+        """Say which algorithms may be first; what is shown without tests over sets if there are none."""
+        comparison = main(analysis)
         if comparison.skipped:
-            return SectionAnswer(tuple(sentences), False)
-        sentences.insert(0, describe(analysis, comparison))
+            return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
-        return SectionAnswer(tuple(sentences), is_shown)
+        return SectionAnswer((describe(analysis, comparison),), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""

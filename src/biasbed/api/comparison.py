@@ -238,6 +238,7 @@ class ScoreComparison:
 
         analysis, sentences = self.analysis, list(RANK_SETS.answer(self.analysis).sentences)
         if not self._tests.skipped:
+            sentences.append(conclusions.verdict(analysis))
             sentences.append(pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label))
         elif len(analysis.sets) == 1 and not conclusions.without_tests_over_sets(analysis):
             sentences += single_sets.describe(analysis)
@@ -461,11 +462,13 @@ def run(options: CompareOptions) -> None:
             _checked_path(Path(file), suffixes)
     if options.plot != "auto" and options.figure == "none":
         raise UsageError(f"plot={options.plot}: say into which file, as figure=a.pdf")
+    from biasbed.analysis.report.answer import answer_sentences
+
     result = _compare(options.scores, options)
     if options.format == "text":
         print(result, flush=True)
     else:
-        print("\n".join([result.verdict, *result.notes]), file=sys.stderr, flush=True)
+        print("\n".join([*answer_sentences(result.analysis), *result.notes]), file=sys.stderr, flush=True)
         print(result.table(options.format), flush=True)
     written = []
     if options.figure != "none":

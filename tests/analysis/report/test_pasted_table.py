@@ -11,6 +11,7 @@ import pytest
 
 import biasbed
 from biasbed import cli
+from biasbed.analysis.report.pasted_table import TableFormat
 from biasbed.errors import UsageError
 
 NAMES = ("plain", "a_b|c", "50% & more", "p < q", "*z*", "nan", "[link](x)", "$5")
@@ -26,16 +27,12 @@ def scores() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("table_format", ["markdown", "html", "latex"])
-def test_a_printed_table_is_read_back_with_its_names_and_scores(
-    table_format: str, scores: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_table_is_read_back_with_its_names_and_scores(
+    table_format: TableFormat, scores: pd.DataFrame, tmp_path: Path
 ) -> None:
-    """Ranks and means are left out; everything else that is said goes to the other stream."""
-    scores.to_csv(tmp_path / "scores.csv", index=False)
-    assert cli.main(["compare", str(tmp_path / "scores.csv"), "--format", table_format]) == 0
-    printed = capsys.readouterr()
-    assert "may be first" in printed.err
+    """Ranks and means are left out."""
     path = tmp_path / f"table.{SUFFIXES[table_format]}"
-    path.write_text(printed.out)
+    path.write_text(biasbed.compare(scores).table(table_format))
     again = biasbed.compare(path).scores.pivot(index="algorithm", columns="dataset", values="mean")
     wanted = scores.set_index("method")
     assert sorted(again.columns) == sorted(wanted.columns)
@@ -44,8 +41,20 @@ def test_a_printed_table_is_read_back_with_its_names_and_scores(
         assert again.loc[name, wanted.columns].tolist() == pytest.approx(wanted.loc[name].tolist())
 
 
+def test_the_command_prints_the_table_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who may be first, notes and files that are written are said on the other stream."""
+    path = tmp_path / "scores.csv"
+    path.write_text("method,u,v,w\na,1,2,3\nb,2,3,5\nc,5,4,1\n")
+    words = ["compare", str(path), "--format", "html", "--latex", str(tmp_path / "tables.tex")]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr()
+    assert printed.out == biasbed.compare(path).table("html") + "\n"
+    for said in ("may be first", "lines are methods", "LaTeX: "):
+        assert said in printed.err
+
+
 @pytest.mark.parametrize("table_format", ["markdown", "html", "latex"])
-def test_who_may_be_first_has_a_star_and_the_best_score_is_bold(table_format: str) -> None:
+def test_who_may_be_first_has_a_star_and_the_best_score_is_bold(table_format: TableFormat) -> None:
     draw = np.random.default_rng(2)
     leads = {"good": 0, "poor": -20, "bad": -40}
     rows = {name: (60 + lead + draw.normal(0, 1, 8)).round(1) for name, lead in leads.items()}
