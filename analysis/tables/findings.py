@@ -65,7 +65,7 @@ class Checked(NamedTuple):
 
     @property
     def extent(self) -> str:
-        """What was checked."""
+        """Numbers of what was checked."""
         return (
             f"Checked: {self.num_numbers} numbers, {self.num_averages} averages recomputed, {self.num_spreads} "
             f"deviations, {self.num_bold} bold numbers."

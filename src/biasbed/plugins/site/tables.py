@@ -71,7 +71,9 @@ def baselines(analysis: Analysis) -> tuple[str, ...]:
 
 def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
     """Return a cell of a method's name, marked if it is the baseline."""
-    return cell._replace(mark=say("site_baseline") if name in baselines(analysis) else "")
+    if name in baselines(analysis):
+        return cell._replace(mark=say("site_baseline"))
+    return cell
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -84,8 +86,9 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
         cells = [_with_baseline(analysis, algorithm, row[0])]
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
-            href = links.to_cell(algorithm, column.name) if column.name in links.sets else cell.href
-            cells.append(cell._replace(href=href))
+            if column.name in links.sets:
+                cell = cell._replace(href=links.to_cell(algorithm, column.name))
+            cells.append(cell)
         rows.append(tuple(cells))
     return dataclasses.replace(table, rows=tuple(rows))
 
