@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from biasbed import cli, record
-from biasbed.datasets.bar import CLASSES, BarSplit
-from biasbed.errors import UsageError
-from biasbed.suites import debiasing, name_conflicts, open_suite
+from biasbed.datasets.bar import CLASSES
+from biasbed.suites import debiasing, open_suite
 from biasbed.training.resolve import resolve
 from helpers.commands import SHARED
 
@@ -61,27 +57,6 @@ def test_the_paper_s_counts(data_dir: Path, severity: int, train: int, valid: in
     assert np.abs(share - np.array(OFFICIAL["train"]) / 1941).max() < 1 / test
 
 
-def test_severities_stand_in_one_table_though_one_tests_fewer_images(
-    data_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As cells of one data set, where it is the severity that leaves fewer."""
-    words = ["benchmark", "--suite", "debiasing", "--data_dir", str(data_dir), "--algorithms", "erm"]
-    words += ["--train", "bar_ac", "--data.severity", "1,20", "--dry_run", "true"]
-    assert cli.main(words) == 0
-    assert "  erm-bar_ac-20 seeds 0, 1, 2\n" in capsys.readouterr().out
-    assert cli.main([*words, "--train", "bar,bar_ac", "--data.severity", "auto"]) == 2
-    assert "'bar' and 'bar_ac' are versions of the same images (runs " in capsys.readouterr().err
-    few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))
-    tests = [
-        name_conflicts.TestedCell(cell, cell, record.Protocol("debiasing", (own,), ("bar_ac",), (), "val/loss/x"), "")
-        for cell, own in (("1", few), ("20", many), ("renamed", replace(many, groups={"other": 1})))
-    ]
-    assert not name_conflicts.find_name_conflict(tests[:2])
-    assert name_conflicts.find_name_conflict(tests).startswith(
-        "two data sets of one table are called 'bar_ac' (runs 1 and renamed)"
-    )
-
-
 def test_the_division_follows_from_the_data_s_seed(data_dir: Path) -> None:
     first, again, other = (opened(data_dir, "bar_ac", **flags) for flags in ({}, {"seed": 1}, {"data.seed": 1}))
     assert first.fingerprint == again.fingerprint != other.fingerprint
@@ -108,51 +83,6 @@ def test_as_released(data_dir: Path) -> None:
     assert opened(data_dir, "bar_ac").provides(["bar_ac"]) == {"bias_type", "validation_bias"}
     split = opened(data_dir, "bar_ac").sets[0]
     assert not {suite.sets[0].name, suite.sets[0].block} & {split.name, split.block}  # never one column of a table
-
-
-@pytest.mark.parametrize(
-    ("train", "severity", "message"),
-    [
-        ("bar", "5", "data.severity=5: the training images of 'bar' have none that conflict; leave it out"),
-        ("bar_ac", "2", "data.severity=2: 'bar_ac' is divided at 1, 5, 20 % only"),
-    ],
-)
-def test_severities_that_there_are_not(data_dir: Path, train: str, severity: str, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        opened(data_dir, train, **{"data.severity": severity})
-
-
-def test_a_method_with_bias_labels_is_refused(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--suite", "debiasing", "--train", "bar_ac", "--data_dir", str(data_dir), "--algorithm", "end"]
-    assert cli.main(["train", *flags]) == 2
-    assert "bias labels of the training images" in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_what_is_not_bar_is_refused(tmp_path: Path, data_dir: Path) -> None:
-    for part in OFFICIAL:
-        (tmp_path / "BAR" / part).mkdir(parents=True)
-    with pytest.raises(UsageError, match="expected images in train/ itself"):
-        opened(tmp_path, "bar")
-    for part in OFFICIAL:
-        for name in CLASSES:
-            os.link(data_dir / "image.jpg", tmp_path / "BAR" / part / f"{name}_1.jpg")
-    with pytest.raises(UsageError, match=r"too few images for 'bar_ac': 6 aligned images where 1,941 are needed, 1,9"):
-        opened(tmp_path, "bar_ac")
-    os.link(data_dir / "image.jpg", tmp_path / "BAR" / "test" / "swimming_1.jpg")
-    with pytest.raises(UsageError, match=r"swimming_1.jpg: expected <class>_<number>.jpg with one of climbing, "):
-        opened(tmp_path, "bar")
-    (tmp_path / "BAR" / "test" / "swimming_1.jpg").unlink()
-    (tmp_path / "BAR" / "test" / "diving_1.jpg").unlink()
-    with pytest.raises(UsageError, match="test has no images of diving"):
-        opened(tmp_path, "bar")
-
-
-def test_the_doctor_counts_by_cell(data_dir: Path) -> None:
-    contents = BarSplit().contents(data_dir)
-    assert contents.differences == ()
-    assert contents.remarks[1] == (
-        "conflicting images in test: climbing 105, diving 159, fishing 42, pole vaulting 131, racing 132, throwing 85"
-    )
 
 
 @pytest.mark.skipif(not SAMPLE.is_dir(), reason="a sample of BAR that is not passed on")

@@ -11,7 +11,6 @@ from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSetRegistry
 from biasbed.datasets.domains import OwnDomains
 from biasbed.datasets.metadata_csv import OwnTable
-from biasbed.errors import MissingData
 
 BOTH = pytest.mark.parametrize("registry", [biased.DATA_SETS, domains.DATA_SETS], ids=["biased", "domains"])
 
@@ -40,13 +39,6 @@ def test_a_folder_of_the_users_own_is_read_by_its_class(
     data = registry.make("My Birds", lambda: tmp_path)
     assert type(data) is user_class
     assert data.name == registry.identifier("My Birds") == "my_birds"
-
-
-@BOTH
-def test_an_unknown_name_is_refused_with_the_nearest(registry: DataSetRegistry, tmp_path: Path) -> None:
-    (tmp_path / "birds").mkdir()
-    with pytest.raises(MissingData, match=f"train=birdz: {tmp_path} has no such data set; did you mean 'birds'"):
-        registry.make("birdz", lambda: tmp_path)
 
 
 def test_an_alias_is_another_name_of_a_registered_data_set() -> None:

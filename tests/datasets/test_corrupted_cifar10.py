@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from biasbed.data.source import MemorySource
 from biasbed.datasets import biased
 from biasbed.datasets.biased import Division, DivisionRequest
 from biasbed.datasets.corrupted_cifar10 import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, drawn
-from biasbed.errors import UsageError
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
 from helpers.cifar_files import make_batches
@@ -147,20 +145,8 @@ def test_a_training(algorithm: str, root: Path, tmp_path: Path) -> None:
     assert json.loads(counts.read_text())["train/images/corrupted_cifar10_type1:truck-aligned"] == 28
 
 
-def test_the_doctor_knows_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command("prepare", root, "--what", "check", train=TYPE0)
-    text = " ".join(capsys.readouterr().out.split())
-    assert "at 5 % trains 34 airplane aligned, 2 airplane conflicting" in text
-    assert f"training on it needs more than there is in {root}: frost: " in text
-    assert "480 images; the release has 60,000" in text
-
-
 REFUSED: Sequence[tuple[str, tuple[str, ...], str]] = (
     (TYPE0, (), "frost1.png; the five photographs of frost are in the public repository hendrycks/robustness"),
-    (TYPE1, ("--data.severity", "0.5"), "'corrupted_cifar10_type1' has 36 training images of a class, one of which is"),
-    (TYPE1, ("--data.severity", "100"), "data.severity=100.0: percent, above 0 and below 100"),
-    (TYPE1, ("--data.corruption_severity", "6"), "data.corruption_severity=6: input should be less than or equal to 5"),
-    ("figures", ("--data.corruption_severity", "2"), "the images of 'figures' are not corrupted here"),
     (TYPE1, ("--data.colour_noise", "0"), "the images of 'corrupted_cifar10_type1' are not coloured here"),
 )
 
@@ -170,16 +156,3 @@ def test_bad_input(
     train: str, flags: tuple[str, ...], words: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in said(capsys, command("train", root, "--tracking", "offline", *flags, train=train))
-
-
-@pytest.mark.usefixtures("frost")
-def test_files_and_libraries_that_are_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(UsageError, match=r"spatter needs OpenCV: pip install opencv"):
-        parts(root, TYPE0)
-    (root / "cifar-10-batches-py" / "data_batch_3").unlink()
-    with pytest.raises(UsageError, match=r"doesn't fit 'corrupted_cifar10_type1': data_batch_3 missing"):
-        parts(root)
-    make_batches(root, "cifar10", 10)
-    with pytest.raises(UsageError, match="CIFAR-10 has 5 training images of a class here: at least 10 are needed"):
-        parts(root)

@@ -49,13 +49,6 @@ def test_both_releases_give_the_same_labels(data_set: DataSet, ours: str, theirs
     assert data_set.find(tmp_path) == folders / ours or ours == theirs
 
 
-def test_trials_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
-    fill(tmp_path / "edge", *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1)), "README.txt")
-    source = geirhos.Edge().open(tmp_path)
-    assert source.ids[0] == "0001_edg_dnn_0_airplane_00_airplane1.png"
-    assert np.bincount(source.y).tolist() == [3] * 16
-
-
 def test_cue_conflict_knows_shape_and_texture_in_both_releases(tmp_path: Path) -> None:
     """Every pair once, in other orders."""
     stimuli = [f"{shape}{n % 10 + 1}-{texture}{n % 3 + 1}" for n, (shape, texture) in enumerate(PAIRS)]
@@ -74,24 +67,10 @@ def test_cue_conflict_knows_shape_and_texture_in_both_releases(tmp_path: Path) -
             assert name.split("-")[1].startswith(texture)
 
 
-@pytest.mark.parametrize("name", ["dog1.png", "dog1-wolf2.png", "dog-cat1.png", "dog1-cat2-bear3.png", "IMG_0001.png"])
+@pytest.mark.parametrize("name", ["dog1-wolf2.png", "dog1-cat2-bear3.png"])
 def test_cue_conflict_refuses_names_without_two_categories(tmp_path: Path, name: str) -> None:
     fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), f"cue-conflict/dog/{name}")
     assert f"'dog/{name}' is not named <shape><number>-<texture><number>" in refusal(geirhos.CueConflict(), tmp_path)
-
-
-def test_cue_conflict_refuses_a_shape_other_than_the_folder_s(tmp_path: Path) -> None:
-    fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), "cue-conflict/dog/cat1-dog3.png")
-    assert "the shape in the name is not the category of dog/cat1-dog3.png" in refusal(geirhos.CueConflict(), tmp_path)
-
-
-def test_trials_of_unknown_or_no_categories_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "edge" / "dnn" / "session-1"
-    fill(folder, *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1) if category(stimulus) != "oven"))
-    assert "no images of oven" in refusal(geirhos.Edge(), tmp_path)
-    fill(folder, "0099_edg_dnn_0_wolf_00_wolf1.png", "dog7.png")
-    message = refusal(geirhos.Edge(), tmp_path)
-    assert "0099_edg_dnn_0_wolf_00_wolf1.png, dnn/session-1/dog7.png" in message
 
 
 @pytest.mark.real_data

@@ -102,26 +102,6 @@ def test_a_seed_settles_everything(name: str, data_dir: Path, tmp_path: Path) ->
     assert data.fingerprint(tmp_path / "more") != data.fingerprint(data_dir)
 
 
-def test_the_two_sets_are_shuffled_apart(data_dir: Path) -> None:
-    orders = []
-    for name in BOTH:
-        domains = [list(source.ids) for source in data_set(name, data_dir).open_domains(data_dir).values()]
-        orders.append([name for turn in zip(*domains, strict=True) for name in turn])
-    assert sorted(orders[0]) == sorted(orders[1])
-    assert orders[0] != orders[1]
-
-
-def test_names_and_classes(data_dir: Path) -> None:
-    colored, rotated = (data_set(name, data_dir) for name in BOTH)
-    assert colored.domains(data_dir)["minus_90"] == ("0.9", "-90%")
-    assert list(rotated.domains(data_dir)) == ["0", "15", "30", "45", "60", "75"]
-    for data in (colored, rotated):
-        sources = data.open_domains(data_dir)
-        assert list(sources) == list(data.domains(data_dir))
-        assert len({source.classes for source in sources.values()}) == 1
-        assert {source.name for source in sources.values()} == set(sources)
-
-
 @pytest.mark.parametrize(("wanted", "comes"), [(None, 28), (28, 28), (14, 14), (7, 7), (32, 28), (20, 28)])
 def test_images_come_at_the_size_that_is_wanted_where_it_divides_theirs(
     wanted: int | None, comes: int, data_dir: Path
@@ -164,8 +144,6 @@ def _other_size(path: Path) -> None:
         (_cut, "is cut off: its header says 60 x 28 x 28 bytes, and it has 46,940"),
         (_no_idx, "is no IDX file of bytes"),
         (_cut_when_packed, "train-images-idx3-ubyte.gz is cut off: get it again"),
-        (_other_size, "60 x 32 x 32 and 60, are not MNIST's: n x 28 x 28 and n digits"),
-        (Path.unlink, "lacks train-images of MNIST's four files"),
     ],
 )
 def test_damaged_files_get_one_line(damage: Callable[[Path], None], message: str, tmp_path: Path) -> None:
@@ -174,11 +152,6 @@ def test_damaged_files_get_one_line(damage: Callable[[Path], None], message: str
         data_set("colored_mnist", tmp_path).open_domains(tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_what_is_not_there_is_said_with_where_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'colored_mnist' is not in .*: expected MNIST/raw .*torchvision"):
-        data_set("colored_mnist", tmp_path).open_domains(tmp_path)
 
 
 @pytest.mark.real_data

@@ -21,9 +21,7 @@ from biasbed.compute.precision import Precision
 from biasbed.data import transforms
 from biasbed.data.folders import open_folder
 from biasbed.data.prepared import ImagesManifest
-from biasbed.datasets import on_the_fly as module
 from biasbed.datasets.on_the_fly import GeneratedSource, generated
-from biasbed.errors import CorruptImage, UsageError
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.prepare.run import prepare
 from biasbed.suites.sets import EvaluationSet
@@ -125,19 +123,6 @@ def test_rows_are_every_image_under_every_condition_with_its_own_columns(noise: 
         assert torch.equal(part.load(place), made.load(row))
 
 
-def test_an_image_is_decoded_once_however_many_conditions(noise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And beyond what a process may keep, again: to the same pixels."""
-    decoded: list[Any] = []
-    plain = module.clean
-    monkeypatch.setattr(module, "clean", lambda picture: decoded.append(picture) or plain(picture))
-    made = made_of(noise / "photo", ("brightness",))
-    found = pixels(made)
-    assert len(decoded) == 4
-    monkeypatch.setattr(module, "HELD", 1)
-    assert np.array_equal(pixels(made_of(noise / "photo", ("brightness",))), found)
-    assert len(decoded) == 4 + 1 + 3 * 5
-
-
 def test_another_seed_draws_otherwise_and_is_another_source(noise: Path) -> None:
     one, other = (made_of(noise / "photo", ("gaussian_noise",), seed) for seed in (0, 1))
     assert not torch.equal(one.load(0), other.load(0))
@@ -159,15 +144,3 @@ def test_files_count_where_they_are_of_these_images_and_this_seed(noise: Path) -
     assert manifest is not None
     ImagesManifest(**{**vars(manifest), "source_fingerprint": "0" * 16}).write(folder)
     assert made_of(noise / "photo", names, prepared=folder).files is None
-
-
-def test_what_is_missing_or_damaged_is_said_in_a_line(noise: Path, tmp_path: Path) -> None:
-    originals = open_folder(noise / "photo", "photo")
-    with pytest.raises(UsageError, match=r"^frost: .*nowhere/frost1.png; the five photographs of frost are in [^\n]*$"):
-        generated(originals, "photo_c", ("fog", "frost"), 0, tmp_path / "nowhere")
-    (noise / "photo/a/1.png").write_bytes(b"no image")
-    with pytest.raises(CorruptImage, match=r"can't read the image .*a/1\.png: it is no image"):
-        made_of(noise / "photo", ("fog",)).load(0)
-    shutil.copy(noise / "photo/b/1.png", noise / "photo/b/1.webp")
-    with pytest.raises(UsageError, match=r"b/1\.png and b/1\.webp of 'photo' would both be b/1\.JPEG"):
-        made_of(noise / "photo", ("fog",))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,6 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from biasbed import suites
-from biasbed.data.folders import FolderSource
-from biasbed.data.prepared import ImagesManifest
-from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.published import BIASBED
@@ -74,20 +69,6 @@ def test_all_that_is_there_is_tested_on_and_the_rest_named(tree: Path) -> None:
     assert counts["cue_conflict"] == (256, 16)
 
 
-def test_imagenet_s_images_are_listed_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are a set of their own, and those that what is not there could be prepared from."""
-    opened_sets: list[str] = []
-    original = DataSet.open
-
-    def counted(self: DataSet, data_dir: Path) -> FolderSource:
-        opened_sets.append(self.name)
-        return original(self, data_dir)
-
-    monkeypatch.setattr(DataSet, "open", counted)
-    assert "deepaug_edsr" in opened(tree).left_out
-    assert sorted(opened_sets) == sorted((*WITHOUT_EDSR, "imagenet_train"))
-
-
 def test_sets_that_are_asked_for_must_be_there(tree: Path, tmp_path: Path) -> None:
     assert [entry.name for entry in opened(tree, sets="sketch,imagenet").sets] == ["imagenet", "sketch"]
     assert "'deepaug_edsr' is not in" in refusal(tree, sets="all")
@@ -95,14 +76,6 @@ def test_sets_that_are_asked_for_must_be_there(tree: Path, tmp_path: Path) -> No
     assert "did you mean 'edge'" in refusal(tree, sets="edgee")
     assert "none of the test sets" in refusal(tmp_path, train="none")
     assert "no such folder" in refusal(tmp_path / "nowhere")
-
-
-def test_what_differs_from_the_releases_is_remarked(tree: Path) -> None:
-    suite = opened(tree)
-    assert "edge has 32 images, its release 160" in suite.remarks
-    assert "training set imagenet has 2,000 images, its release 1,281,167" in suite.remarks
-    assert "--train" not in opened(tree, train="none").left_out["deepaug_edsr"]
-    assert "sets= is empty" in refusal(tree, sets="")
 
 
 def test_each_set_names_its_label_map_and_preprocessing(tree: Path) -> None:
@@ -173,36 +146,6 @@ def test_published_copies_of_training_images_leave_the_held_out_ones_alone(tree:
         suite.source("deepaug_edsr")
 
 
-def test_training_on_stylized_imagenet(tree: Path, tmp_path: Path) -> None:
-    shutil.copytree(tree / "stylized-imagenet", tmp_path / "SIN")
-    for path in list((tmp_path / "SIN" / "train").rglob("*.png")):
-        shutil.copy(path, path.with_name(f"2_{path.name}"))
-    suite = opened(tmp_path, train="stylized")
-    assert suite.train_name == "stylized"
-    assert "as it is" in suite.validation[0].preprocessing
-    assert [entry.made_by for entry in suite.sets] == ["stylized"]
-    assert "did you mean 'stylized'" in refusal(tree, train="stylised")
-
-
-def test_distorted_validation_images_may_be_prepared(tree: Path, tmp_path: Path) -> None:
-    values = {"prepared_dir": str(tmp_path)}
-    suite = opened(tree, **values)
-    assert suite.store is not None
-    originals = suite.sets[0].source
-    folder = suite.store.images(originals, "deepaug_edsr")
-    assert isinstance(originals, FolderSource)
-    for name in originals.ids:
-        (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(originals.root / name, folder / "images" / f"{name}.jpg")
-    manifest = ImagesManifest("deepaug_edsr", "imagenet", originals.fingerprint(), 1000, "jpg", {})
-    manifest.write(folder)
-    assert "deepaug_edsr" in opened(tree, **values).left_out  # not complete
-    ImagesManifest(**{**vars(manifest), "complete": True}).write(folder)
-    (prepared,) = opened(tree, sets="deepaug_edsr", **values).sets
-    assert (prepared.name, prepared.made_by, len(prepared.source)) == ("deepaug_edsr", "deepaug_edsr", 1000)
-    assert np.array_equal(prepared.source.y, originals.y)
-
-
 # --- the whole way ----------------------------------------------------------------------------------------------------
 
 
@@ -257,11 +200,3 @@ def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, trac
         assert set(rows.label) == set(CATEGORIES_16)
         assert run.data.metrics[f"test/accuracy/{name}"] == pytest.approx(rows.correct.mean())
     assert "shape bias" in done.stdout
-
-
-def test_the_suite_is_known(tree: Path) -> None:
-    names = [
-        entry.name for entry in suites.make_suite(resolve({"suite": "biasbed", "data_dir": str(tree)})).data_sets()
-    ]
-    assert set(names) >= {*ON_DISK, "imagenet_train", "stylized_imagenet_train", "deepaug_cae_train"}
-    assert suites.make_suite(resolve({})).data_sets() == ()

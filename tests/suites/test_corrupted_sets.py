@@ -15,18 +15,14 @@ from biasbed.data.transforms import Exact
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import conditions
 from biasbed.errors import UsageError
-from biasbed.evaluation.recorded import read
 from biasbed.prepare.run import prepare
 from biasbed.suites import derived, open_suite
 from biasbed.suites.corrupted_sets import SUFFIX
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
-from helpers import children
-from helpers.cifar_files import make_arrays, make_batches
 from helpers.commands import ROOT
 from helpers.corrupted_tree import jpeg
 from helpers.domain_tree import make_domains
-from helpers.runs import run_folders
 
 SHARED = ROOT.parent / "shared" / "data"
 SAMPLE, FROST = SHARED / "imagenet-sample", SHARED / "frost"
@@ -132,35 +128,6 @@ def test_domains_in_corrupted_form_are_tested_where_they_are_held_out(tmp_path: 
         assert {c.block for c in found.protocol(config).columns if c.name.endswith(SUFFIX)} == {f"own{SUFFIX}"}
 
 
-@pytest.mark.parametrize("suite", ["biasbed", "robustness"])
-def test_natural_adversarial_examples_can_be_corrupted_in_either_suite(imagenet: dict[str, Any], suite: str) -> None:
-    found = opened(**{**imagenet, "suite": suite, "sets": "imagenet,imagenet_a", "corrupted.sets": "imagenet_a"})
-    assert [entry.name for entry in found.sets] == ["imagenet", "imagenet_a", "imagenet_a_c_generated"]
-    assert found.sets[-1].label_map.restricts
-    assert len(found.sets[-1].source) == 75 * 200
-
-
-def test_sets_that_can_t_be_corrupted_are_refused_in_a_line(photos: dict[str, Any], tmp_path: Path) -> None:
-    said = refusal(**photos, **{"corrupted.sets": "phto"})
-    assert said == "corrupted.sets=phto: there is no evaluation set 'phto'; did you mean 'photo'?"
-    said = refusal(**{**photos, "image_size": 112, "corrupted.sets": "photo"})
-    assert "defined for images of 224 x 224 pixels, and it has images of 112 x 112; image_size=224" in said
-    said = refusal(**photos, **{"corrupted.sets": "photo", "corrupted.frost": str(tmp_path)})
-    assert said.startswith(f"frost: No such file or directory: {tmp_path}/frost1.png")
-    assert f"{photos['data_dir']}/frost/frost1.png" in refusal(
-        **{**photos, "corrupted.sets": "photo", "corrupted.frost": "auto"}
-    )
-    assert "images of 24 x 24" in refusal(suite="demo", image_size=24, **{"corrupted.sets": "in_domain"})
-    make_batches(tmp_path, "cifar10")
-    make_arrays(tmp_path, "cifar10")
-    cifar = {"suite": "robustness", "train": "none", "sets": "cifar10,cifar10_c", "data_dir": str(tmp_path)}
-    assert "images of 32 x 32" in refusal(**cifar, **{"corrupted.sets": "cifar10"})
-    assert "images of 32 x 32" in refusal(**cifar, image_size=224, **{"corrupted.sets": "cifar10"})
-    assert "shown under 75 conditions already" in refusal(**cifar, **{"corrupted.sets": "cifar10_c"})
-    make_domains(tmp_path / "data", ("photo_c_generated",))
-    assert "a set 'photo_c_generated' already" in refusal(**photos, **{"corrupted.sets": "photo"})
-
-
 # --- robustness -------------------------------------------------------------------------------------------------------
 
 
@@ -200,40 +167,3 @@ def test_extra_corruptions_of_held_out_training_images_may_validate(imagenet: di
     assert isinstance(held_out.transform, Exact)
     said = refusal(**{**words, "train": "cifar10", "sets": "cifar10"})
     assert "224 x 224 pixels, and those of cifar10 have 32 x 32" in said
-
-
-# --- end to end -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample photographs are not in ../shared")
-@pytest.mark.skipif(not FROST.exists(), reason="the photographs of frost are not in ../shared")
-def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_processes(tmp_path: Path) -> None:
-    """All 120 photographs under 75 conditions, by the commands."""
-    import torch
-    import torchvision
-
-    torch.manual_seed(0)
-    torch.save(torchvision.models.shufflenet_v2_x0_5(num_classes=1000).state_dict(), tmp_path / "net.pth")
-    shared = {"suite": "folders", "train": "none", "data_dir": SAMPLE}
-    words = {"model": "torchvision:shufflenet_v2_x0_5", "weights": tmp_path / "net.pth", "device": "cpu"}
-    words |= {"corrupted.sets": "val", "corrupted.frost": FROST, "tracking": "offline", **shared}
-    found = []
-    for name, processes, workers, is_prepared in (("made", 1, 0, 0), ("two", 2, 1, 0), ("files", 1, 0, 1)):
-        home = {"BIASBED_HOME": str(tmp_path / name)}
-        if is_prepared:
-            flags = {"what": "corruptions", "split": "val", "frost": FROST, "processes": 2, **shared}
-            done = children.run(["prepare", *(f"--{n}={v}" for n, v in flags.items())], home)
-            assert done.returncode == 0, done.stderr
-        flags = {**words, "workers": workers}
-        done = children.run(
-            ["evaluate", *(f"--{n}={v}" for n, v in flags.items())], home, processes=processes, timeout=600
-        )
-        assert done.returncode == 0, done.stderr
-        (folder,) = run_folders(tmp_path / name)
-        found += read([folder / f"predictions/val{SUFFIX}/last.parquet"])
-    assert len(found[0].images) == 75 * 120
-    for other in found[1:]:
-        assert list(other.images) == list(found[0].images)
-        assert np.array_equal(other.decision, found[0].decision)
-        assert np.allclose(other.loss, found[0].loss, atol=1e-5)

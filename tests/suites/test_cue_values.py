@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ from biasbed import cli
 from biasbed.data.source import Decoded
 from biasbed.data.watermark import Watermark, draw_watermark
 from biasbed.datasets import known_sets, shortcuts
-from biasbed.errors import MissingData, UsageError
 from biasbed.suites import open_suite
-from biasbed.suites.label_maps import IDENTITY
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
 from biasbed.training.resolve import resolve
@@ -86,11 +82,6 @@ def test_background(tree: Path) -> None:
     assert label_map.best_outputs(logits, torch.tensor([0, 0])).tolist() == [151, 152]
 
 
-def test_a_model_of_the_nine_classes_has_the_accuracy_as_headline(tree: Path) -> None:
-    member = opened(tree, "imagenet_9").sets[0]
-    assert replace(member, label_map=IDENTITY).record().headline == "accuracy"
-
-
 def test_watermark(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_w")
     plain, marked = suite.sets
@@ -106,19 +97,6 @@ def test_watermark(tree: Path) -> None:
     (gap,) = (declaration for declaration in suite.derivations if declaration.measure == "watermark_gap")
     assert gap.inputs == ("test/accuracy/imagenet", "test/accuracy/imagenet_w")
     assert not any(declaration.measure == "watermark_gap" for declaration in opened(tree, "imagenet_w").derivations)
-
-
-def test_a_gap_without_its_reference_is_told(tree: Path) -> None:
-    alone = opened(tree, "imagenet_9_mixed_rand")
-    assert "no background_gap of imagenet_9_mixed_rand: it needs imagenet_9_mixed_same, too" in alone.remarks
-    both = opened(tree, "imagenet_9_mixed_same,imagenet_9_mixed_rand")
-    assert not any("background_gap" in remark for remark in both.remarks)
-
-
-def test_imagenet_9_has_no_chance_level(tree: Path) -> None:
-    entry = opened(tree, "imagenet_9").sets[0].record()
-    assert (entry.headline, entry.chance) == ("accuracy_full", 0.0)  # it depends on the number of all outputs
-    assert opened(tree, "imagenet").sets[0].record().chance == 1 / 1000
 
 
 def test_factors(tree: Path) -> None:
@@ -144,17 +122,6 @@ def test_distortions(tree: Path) -> None:
     entry = member.record()
     assert (entry.headline, len(entry.conditions), entry.classes) == ("mean_error", 30, 16)
     assert member.label_map.name == "laion_c-prob_mean"
-
-
-def test_what_is_missing_is_said(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "PACKAGE", "no_such_package")
-    shutil.copytree(tree / "imagenet", tmp_path / "imagenet")
-    for name, words in (("imagenet_x", "pip install imagenet-x"), ("imagenet_w", "draws a watermark in a font")):
-        with pytest.raises(MissingData, match=words):
-            opened(tmp_path, name)
-    (tmp_path / shortcuts.FONT).write_text("no font")
-    with pytest.raises(UsageError, match="can't be read as a font"):
-        opened(tmp_path, "imagenet_w")
 
 
 def test_a_model_is_tested_and_what_it_looks_at_is_printed_and_kept(

@@ -13,8 +13,7 @@ from PIL import Image
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from biasbed import cli, record
-from biasbed.data import listing_cache
-from biasbed.datasets.deepfashion import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed, garments
+from biasbed.datasets.deepfashion import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
 from biasbed.suites import open_suite
@@ -89,20 +88,6 @@ def test_joined_shifts_leave_out_what_trains(root: Path) -> None:
     assert len(found["iid"]) == 2, "its training images are what is trained on"
 
 
-def test_annotations_are_read_once(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(listing_cache, "SETTLED", 0.0)
-    folder = root / "deepfashion2"
-    first = garments(folder, "validation")
-    with monkeypatch.context() as patch:
-        patch.setattr(json, "loads", lambda text: pytest.fail("it is read again"))
-        again = garments(folder, "validation")
-    assert list(again.ids) == list(first.ids)
-    assert all(np.array_equal(getattr(again, name), getattr(first, name)) for name in ("row", "kind", "shown"))
-    write(folder / "validation", 30, item(1))
-    assert len(garments(folder, "validation").ids) == len(first.ids) + 1
-
-
 def test_the_eight_shifts_are_one_block_with_their_mean(root: Path) -> None:
     suite = open_suite(resolve({"suite": "deepfashion", "data_dir": str(root), "init": "scratch"}))
     config = resolve({"suite": "deepfashion", "data_dir": str(root), "init": "scratch"})
@@ -124,13 +109,6 @@ def test_a_training(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     shifts = [found[f"test/map/{name}"] for name in SHIFTS]
     assert found["test/map/ood_mean"] == pytest.approx(np.mean(shifts))
     assert {"test/map_reference/iid", "val/map/val", f"test/ap/iid:{record.slug(CLASSES[1])}"} <= found.keys()
-
-
-def test_the_doctor_counts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["prepare", "--what", "check", "--suite", "deepfashion", "--data_dir", str(root)])
-    text = capsys.readouterr().out
-    assert "training has 12 images" in text
-    assert "size_small has 2 images" in text
 
 
 # --- measures ---------------------------------------------------------------------------------------------------------
@@ -179,12 +157,6 @@ def lacking(key: str) -> Callable[[Path], None]:
 SPOILT: Mapping[str, tuple[Callable[[Path], Any], str]] = {
     "no attribute": (lacking("occlusion"), r"000003\.json: a garment has no 'occlusion'"),
     "no image": (lambda f: (f / "train" / "image" / "000004.jpg").unlink(), r"train: 1 have no image: 000004"),
-    "no annotation": (
-        lambda f: (f / "train" / "annos" / "000004.json").unlink(),
-        r"train: 1 have no annotation: 000004",
-    ),
-    "no json": (lambda f: (f / "train" / "annos" / "000004.json").write_text("{"), r"000004\.json: is no annotation"),
-    "a list": (lambda f: (f / "train" / "annos" / "000004.json").write_text("[]"), r"000004\.json: is no annotation"),
     "another kind": (
         lambda f: write(f / "train", 4, item(14)),
         r"000004\.json: a garment of kind 14, shown \[2, 2, 2, 1\]: expected 1 to 13",
@@ -193,7 +165,6 @@ SPOILT: Mapping[str, tuple[Callable[[Path], Any], str]] = {
         lambda f: write(f / "validation", 9, item(1)),
         r"no image in validation has .* 'zoom_large' \(scale 2",
     ),
-    "no folder": (lambda f: (f / "validation").rename(f / "val"), r"there is no folder validation/image"),
 }
 
 
@@ -203,14 +174,3 @@ def test_what_does_not_go_together_is_one_line(what: str, root: Path) -> None:
     spoil(root / "deepfashion2")
     with pytest.raises(UsageError, match=message):
         opened(root)
-
-
-def test_a_method_for_one_class_each_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "--suite", "deepfashion", "--data_dir", str(root), "--init", "scratch", "--algorithm", "lff"]
-    assert cli.main(words) == 2
-    assert "lff can't learn any number of labels per image" in capsys.readouterr().err
-
-
-def test_without_images_it_says_where_they_should_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"expected deepfashion2.*where to get it"):
-        DeepFashionRemixed().folder(tmp_path)

@@ -45,14 +45,3 @@ def test_without_texture_cues_the_same_model_goes_by_shape(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_without_shapes_the_same_model_goes_by_texture(tmp_path: Path) -> None:
     assert trained(tmp_path, "--train", "texture")["test/shape_bias/cue_conflict"] <= 0.1
-
-
-def test_a_trained_model_is_tested_without_training_images() -> None:
-    from biasbed.errors import UsageError
-    from biasbed.suites import open_suite
-    from biasbed.training.resolve import resolve
-
-    suite = open_suite(resolve({"train": "none", "image_size": 16}))
-    assert len(suite.sets) == 6
-    with pytest.raises(UsageError, match="no training images here"):
-        suite.material()

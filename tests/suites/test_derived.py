@@ -141,53 +141,24 @@ WRONG: Mapping[str, tuple[Protocol, str]] = {
         protocol(of("m", "mean", "a", "bb")),
         "derives test/accuracy/m from test/accuracy/bb, which no set gives; did you mean 'test/accuracy/b'?",
     ),
-    "an input that comes later": (
-        protocol(of("m", "mean", "n"), of("n", "mean", "a")),
-        "from test/accuracy/n, which no set gives",
-    ),
-    "fewer references than inputs": (
-        protocol(of("m", "error_ratio", "a", "b", references=(0.5,))),
-        "error_ratio takes another number of inputs or references",
-    ),
     "accuracies and losses": (
         protocol(Derived("test", "both", "m", "mean", ("test/accuracy/a", "test/loss/a"))),
         "derives test/both/m: mean needs one unit and one direction, which accuracy and loss and both don't have",
     ),
-    "an accuracy less a loss": (
-        protocol(Derived("test", "gap", "m", "difference", ("test/accuracy/a", "test/loss/a"))),
-        "difference needs one unit and one direction, which accuracy and loss don't have",
-    ),
-    "the worst loss, of which more is better": (
-        protocol(Derived("test", "worst_loss", "m", "worst", ("test/loss/a",), unit="nats")),
-        "worst needs one unit and one direction, which loss and worst_loss don't have",
-    ),
     "another direction": (
         protocol(of("m", "mean", "a", higher_is_better=False)),
         "in another unit or direction than other values of 'accuracy'",
-    ),
-    "another unit": (protocol(of("m", "mean", "a", unit="nats")), "in another unit or direction than other values of"),
-    "two units of one measure": (
-        protocol(OTHER_UNIT, dataclasses.replace(OTHER_UNIT, name="ba", unit="%")),
-        "derives test/gap/ba in another unit or direction than other values of 'gap'",
     ),
     "nothing gives the headline": (
         protocol(sets=(SHOWN,)),
         "the suite 'toy' shows test/ac_score/a of the set 'a', which nothing gives",
     ),
     "there already": (protocol(of("a", "mean", "b")), "derives test/accuracy/a, which is there without"),
-    "declared twice": (protocol(of("m", "mean", "b"), of("m", "mean", "a")), "test/accuracy/m, which is there without"),
     "validation by tests": (
         protocol(Derived("val", "accuracy", "m", "mean", ("test/accuracy/a",))),
         "from test/accuracy/a: what validates may know nothing of tests",
     ),
     "no metric's name": (protocol(of("Mean", "mean", "a")), "it should be val or test, a measure and a name, of a-z"),
-    "another phase": (protocol(Derived("train", "gap", "m", "mean", ("test/accuracy/a",))), "it should be val or test"),
-    "too few inputs": (protocol(of("m", "difference", "a")), "difference takes another number of inputs or references"),
-    "no inputs": (protocol(of("m", "mean")), "mean takes another number of inputs or references"),
-    "no references": (
-        protocol(of("m", "error_ratio", "a")),
-        "error_ratio takes another number of inputs or references",
-    ),
     "columns of one block without a mean": (
         protocol(
             dataclasses.replace(OTHER_UNIT, block="x"), sets=tuple(dataclasses.replace(one, block="x") for one in SETS)
@@ -208,31 +179,6 @@ def test_what_cannot_be_derived_is_refused_with_one_line(case: str) -> None:
         checked(wrong, GIVEN)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_what_can_be_derived_passes() -> None:
-    gap = Derived("test", "gap", "a", "difference", ("val/accuracy/val", "test/accuracy/a"), higher_is_better=False)
-    right = protocol(of("mean", "mean", "a", "b"), gap, dataclasses.replace(gap, name="b"))
-    assert checked(right, GIVEN) == right
-
-
-def test_names_that_no_metric_can_have_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"measures 'test/accuracy/a:Dark one': names of sets, groups and conditions"):
-        checked(protocol(), {*GIVEN, "test/accuracy/a:Dark one"})
-
-
-def test_a_suite_whose_set_is_left_out_says_what_is_derived_of_it(
-    tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def without(config: Config) -> OpenSuite:
-        suite = open_suite(config)
-        return dataclasses.replace(suite, sets=suite.sets[:1])
-
-    open_suite = job.open_suite
-    monkeypatch.setattr(job, "open_suite", without)
-    assert cli.main(["train", "--suite", f"{toy_suite.__file__}:Fogs", "--device", "cpu"]) == 2
-    said = capsys.readouterr().err
-    assert "the suite 'fogs' derives test/relative_error/fogged from test/accuracy_by_condition/fogged:haze_1" in said
 
 
 # --- a monitor that is derived ----------------------------------------------------------------------------------------

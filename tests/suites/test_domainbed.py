@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +13,6 @@ import torch
 from biasbed import cli, record
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
-from biasbed.errors import UsageError
-from biasbed.options import SweepOptions
-from biasbed.settings import build
-from biasbed.studies.launchers import open_launcher
-from biasbed.studies.search.search import make_sweep
 from biasbed.studies.search.space import Space, read_space
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
@@ -26,7 +20,6 @@ from biasbed.training import job
 from biasbed.training.job import Job
 from biasbed.training.reading import Reader
 from biasbed.training.resolve import resolve
-from helpers.commands import command_environment
 from helpers.domain_tree import make_domains
 from helpers.runs import all_runs, assert_equal, history, run_folders
 
@@ -150,14 +143,6 @@ def test_what_is_measured_of_domains_that_train_and_of_those_that_do_not(trained
     assert best == {"best/pics-sketch", "best/training_domains"}, "the out part is no result"
 
 
-def test_in_parts_of_domains_that_train_on_request(pictures: Path) -> None:
-    more = opened(pictures, test_domains="art", **{"data.training_parts": "yes"})
-    usual = opened(pictures, test_domains="art")
-    names = {entry.name for entry in more.validating} - {entry.name for entry in usual.validating}
-    assert names == {"pics-photo", "pics-sketch"}
-    assert more.monitor == usual.monitor
-
-
 def test_validation_on_changed_images_as_published(pictures: Path) -> None:
     """Images of domains that train, never of those that are tested; and the same in every evaluation."""
     plain, changed = (
@@ -261,33 +246,6 @@ def test_how_many_trainings_a_search_takes(pictures: Path, capsys: pytest.Captur
     assert "erm in four-d repeat 2" in said
 
 
-def test_trainings_of_a_search_are_to_leave_little(pictures: Path) -> None:
-    settings = flags(pictures, test_domains="art")
-    for name in ("batch_size", "log_model", "workers", "suite"):
-        del settings[name]
-    for given, kept in (({}, ("best", False)), ({"keep": "all", "log_model": "yes"}, ("all", True))):
-        options = build(SweepOptions, {"suite": "domainbed", "search": "domainbed", "test_domains": "art"})
-        config = make_sweep(options, {**settings, **given}, open_launcher(options)).config
-        assert (config.keep, config.log_model) == kept
-
-
-@pytest.mark.slow
-def test_a_search_leaves_little(pictures: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No optimizer states, no models; of every trial the weights that validation chose."""
-    space = tmp_path / "space.yaml"
-    space.write_text("batch_size: {distribution: floor_power, low: 2, high: 3}\n")
-    quick = {"trials": "2", "repeats": "1", "steps": "2", "evaluate_every": "2", "space": str(space)}
-    monkeypatch.setenv("PYTHONPATH", command_environment()["PYTHONPATH"])
-    assert cli.main(sweep_words(pictures, test_domains="art", **quick)) == 0
-    folders = run_folders(tmp_path / "home")
-    assert len(folders) == 2
-    for folder in folders:
-        assert [path.name for path in folder.glob("*.ckpt")] == ["best.ckpt"]
-        assert "optimizers" not in torch.load(folder / "best.ckpt", weights_only=True)
-    runs = all_runs(tracking, kind="trial", cell="pics-art")
-    assert {run.info.status for run in runs} == {"FINISHED"}
-
-
 @pytest.mark.parametrize("keep", ["best_last", "none"])
 def test_what_is_kept_of_a_training(keep: str, pictures: Path, trained: Path, tracking: str, tmp_path: Path) -> None:
     """It counts as whole all the same: the same command trains nothing again, and what it owed a server is sent."""
@@ -314,10 +272,6 @@ def test_what_is_kept_of_a_training(keep: str, pictures: Path, trained: Path, tr
 # --- what can't be ----------------------------------------------------------------------------------------------------
 
 WRONG = {
-    "no data set": ({"train": "auto"}, "needs train=<data set>: colored_mnist, rotated_mnist, vlcs, pacs"),
-    "unknown domain": ({"test_domains": "skech"}, "has no domain 'skech'; did you mean 'sketch'?"),
-    "all": ({"test_domains": "art,photo,sketch"}, "all domains are held out, and none is left to train on"),
-    "none": ({}, "say which domains are held out, and tested: test_domains=<of art, photo, sketch>"),
     "frozen from scratch": (
         {"test_domains": "art", "network.freeze_statistics": "yes"},
         "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none",
@@ -326,8 +280,6 @@ WRONG = {
         {"test_domains": "art", "keep": "none", "log_model": "yes"},
         "keep=none leaves no weights to make an MLflow model of: give log_model=false as well",
     ),
-    "copies": ({"test_domains": "art", "algorithm": "deepaug_cae"}, "deepaug_cae"),
-    "batch": ({"test_domains": "art", "batch_size": "5", "nproc": "2"}, "batch_size=5 is not divisible by"),
 }
 
 
@@ -337,23 +289,3 @@ def test_what_can_not_be_is_refused_in_one_line(case: str, pictures: Path, capsy
     assert cli.main(words(pictures, tracking="offline", **more)) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
-
-
-def test_searches_that_can_not_be(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_domains(pictures / "Two", ("day", "night"), images=5)
-    for more, said in (
-        ({"pruner": "median", "test_domains": "each"}, "search=domainbed needs every trial's whole course"),
-        ({"train": "Two", "test_domains": "pairs"}, "with day and night held out, no domain is left to train on"),
-        ({"test_domains": "art", "nproc": "2"}, "batch_size=45 is not divisible by"),
-    ):
-        assert cli.main(sweep_words(pictures, **more)) == 2
-        (line,) = capsys.readouterr().err.strip().splitlines()
-        assert said in line
-
-
-def test_a_domain_that_is_too_small(tmp_path: Path) -> None:
-    make_domains(tmp_path / "Pics", images=2)
-    with pytest.raises(UsageError, match=r"'art' has 4 image\(s\): too few for an in and an out part"):
-        opened(tmp_path, test_domains="art")
-    assert math.floor(0.2 * 4) == 0
-    assert record.slug("0.9") == "0_9"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from biasbed import limits
-from biasbed.cli import main
 from biasbed.data.source import MemorySource
 from biasbed.datasets import imagenet_c
 from biasbed.errors import UsageError
@@ -61,12 +60,6 @@ def test_the_draw_follows_from_ids_alone_so_that_copies_are_of_the_same_original
     copies = [name.rpartition(".")[0] for name in select(source({(0, ""): 40, (1, ""): 40}, "jpg"), 10).ids]
     assert sorted(first) == again
     assert first == copies
-
-
-def test_of_several_labels_rare_ones_are_drawn_too() -> None:
-    y = np.zeros((60, 3), np.int64)
-    y[:, 0], y[:20, 1], y[:2, 2] = 1, 1, 1
-    assert (select(source({(0, ""): 60}, y=y), 6).y.sum(axis=0) >= [6, 2, 2]).all()
 
 
 def test_every_condition_stays_and_a_limit_below_their_number_is_refused() -> None:
@@ -132,14 +125,3 @@ def test_domains_are_limited_alike_whatever_is_held_out(tmp_path: Path) -> None:
     trained = art.suite.source(art.suite.train_name)
     assert len(trained) == 3
     assert len(np.unique(trained.domain)) == 2
-
-
-def test_what_others_decided_on_whole_sets_is_not_compared_with_a_part(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    decisions = tmp_path / "others.csv"
-    decisions.write_text("subj,session,trial,rt,object_response,category,condition,imagename\n")
-    assert main(["evaluate", "--model", str(decisions), "--limit", "5"]) == 2
-    assert (
-        "limit= is for a model that is tested here, and others.csv holds decisions already" in capsys.readouterr().err
-    )

@@ -10,31 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from biasbed import cli
-from biasbed.data.listing import labelled
 from biasbed.datasets import base, imagenet_c
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, BENCHMARK, EXTRAS, GROUPS, conditions
-from biasbed.datasets.imagenet import ImageNetTrain
-from biasbed.datasets.imagenet_c import ImageNetC
+from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, BENCHMARK, GROUPS, conditions
 from biasbed.datasets.releases import read_releases
 from biasbed.errors import UsageError
-from biasbed.evaluation.recorded import read
 from biasbed.record import BY_CONDITION
 from biasbed.suites import derived, open_suite
 from biasbed.suites.corruption_errors import derivations
-from biasbed.suites.robustness import TRAINING
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
-from helpers import children
 from helpers.cifar_files import make_arrays, make_batches
 from helpers.commands import ROOT
 from helpers.corrupted_tree import CLASSES, images_of, jpeg, make_corrupted
-from helpers.runs import run_folders
 
 PRINTED = ROOT.parent / "shared" / "published" / "imagenet_c_corruption_errors.csv"
 
@@ -173,28 +165,6 @@ def test_75_conditions_are_one_set_one_column_and_one_block(tree: Path, as_relea
     assert all(condition == "-".join(name.split("/")[:2]) for name, condition in shown.items())
 
 
-def test_small_and_extra_sets_are_there_by_name_and_have_no_mce(tree: Path, as_released: None) -> None:
-    names = ["imagenet_c_small", "imagenet_c_extra"]
-    suite = opened(tree, sets=names)
-    assert [(entry.name, entry.headline, entry.cadence) for entry in suite.sets] == [
-        (n, "mean_error", 1) for n in names
-    ]
-    assert suite.sets[1].source.conditions == conditions(EXTRAS)
-    assert not {own.measure for own in suite.derivations} & {"mce", "relative_mce"}
-    for name in names:
-        assert "AlexNet's errors are those on all of the released" in refusal(tree, sets=[name], corruption_error="mce")
-    assert opened(tree, corruption_error="mce").sets[0].headline == "mce"
-    assert "'imagenet', which is not tested" in refusal(tree, sets=["imagenet_c"], corruption_error="relative_mce")
-
-
-def test_small_sets_have_the_first_ten_of_each_class(tmp_path: Path) -> None:
-    names = images_of(per_class=12)
-    make_corrupted(tmp_path / "imagenet-c", ImageNetC(), names)
-    source = imagenet_c.ImageNetCSmall().open(tmp_path)
-    own = [name.partition("/fog/5/")[2] or name for name in source.ids if name.startswith("fog/5/")]
-    assert own == [f"fog/5/{name}" for name in (*names[:10], *names[12:22])]
-
-
 def test_a_part_of_the_images_has_a_mean_error_and_says_why_it_has_no_mce(tree: Path) -> None:
     suite = opened(tree, sets=["imagenet_c"])
     assert suite.sets[0].headline == "mean_error"
@@ -210,28 +180,6 @@ def test_the_benchmark_s_corruptions_never_validate(tree: Path) -> None:
         said = refusal(tree, train="imagenet", validation=name)
         assert "imagenet_c_extra" in said
         assert "for the test alone" in said
-
-
-class FewImages(ImageNetTrain):
-    """Training images of two classes that stand for ImageNet's."""
-
-    def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
-        ids, labels, _ = labelled(folder, list(CLASSES))
-        return ids, np.array([self.classes.index(CLASSES[label]) for label in labels])
-
-
-def test_the_extra_corruptions_may_validate(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in images_of():
-        (copy / "imagenet/train" / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / "imagenet/train" / name).touch()
-    monkeypatch.setitem(TRAINING, "imagenet", FewImages())
-    words = {"suite": "robustness", "data_dir": str(copy), "validation": "imagenet_c_extra", "sets": ["imagenet_c"]}
-    suite = open_suite(resolve(words))
-    protocol = suite.protocol(resolve(words))
-    assert protocol.monitor == "val/accuracy/imagenet_c_extra"
-    assert [entry.name for entry in suite.validating] == ["imagenet_c_extra"]
-    assert suite.validating[0].cadence == 1
-    assert [column.name for column in protocol.columns] == ["imagenet_c"]
 
 
 def test_the_gap_of_renditions_is_200_ways_against_200_ways(tmp_path: Path) -> None:
@@ -271,30 +219,6 @@ def test_cifar_is_trained_and_tested_on_by_itself(tmp_path: Path) -> None:
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
-
-
-def test_what_is_not_whole_is_refused_in_a_line(copy: Path) -> None:
-    folder = copy / "ImageNet-C"
-    (folder / "manifest.json").touch()
-    assert "made by `prepare`, and never stand for those that were released" in refusal(copy)
-    (folder / "manifest.json").unlink()
-    image = images_of()[1]
-    (folder / "frost/3" / image).rename(folder / "frost/3" / image.replace("val_", "other_"))
-    said = refusal(copy)
-    assert "frost/3 has other images than gaussian_noise/1" in said
-    assert image in said
-    shutil.rmtree(folder / "frost/3")
-    assert "74 of 75 conditions are there, frost/3 missing" in refusal(copy)
-    for name in GROUPS["weather"]:
-        shutil.rmtree(folder / name)
-    assert "55 of 75 conditions are there, snow, frost" in refusal(copy)
-    assert refusal(copy).endswith("unpack weather.tar")
-    (folder / "weather.tar").touch()
-    assert refusal(copy).endswith("weather.tar is there but not unpacked")
-    shutil.rmtree(folder)
-    folder.mkdir()
-    (folder / "blur.tar").touch()
-    assert "blur.tar is there but not unpacked" in refusal(copy, sets=["imagenet_c"])
 
 
 def test_images_of_another_size_are_refused_and_never_resized(
@@ -341,23 +265,25 @@ def test_a_model_is_tested_under_75_conditions_by_one_command(
     )  # all conditions look alike here
 
 
-@pytest.mark.slow
-def test_two_processes_that_are_killed_go_on_with_the_next_condition(tree: Path, tmp_path: Path) -> None:
-    """Every image is decided on once, and the numbers are those of a test that was not cut off."""
-    words, moment = evaluate(tmp_path, tree), int(np.random.default_rng(18).integers(10, 70))
-    home = {"BIASBED_HOME": str(tmp_path / "home")}
-    assert children.run(words, home, processes=2, kill=("evaluation", moment, "SIGKILL")).returncode
-    (folder,) = run_folders(tmp_path / "home")
-    pieces = {path: path.stat().st_mtime_ns for path in folder.glob("predictions/imagenet_c/last-*.npz")}
-    assert moment - 3 <= len(pieces) <= moment  # the loop may be a condition ahead of what is kept
-    done = children.run(words, home, processes=2)
-    assert done.returncode == 0, done.stderr
-    straight = children.run(words, {"BIASBED_HOME": str(tmp_path / "straight")})
-    assert straight.returncode == 0, straight.stderr
-    (other,) = run_folders(tmp_path / "straight")
-    (ours,), (theirs,) = (read([place / "predictions/imagenet_c/last.parquet"]) for place in (folder, other))
-    assert sorted(ours.images) == sorted(set(ours.images)) == sorted(theirs.images)
-    assert len(ours.images) == 300
-    assert np.array_equal(ours.decision, theirs.decision)
-    told = straight.stdout.replace(str(tmp_path / "straight"), str(tmp_path / "home"))
-    assert done.stdout.split("derived")[1] == told.split("derived")[1]
+def test_what_is_not_whole_is_refused_in_a_line(copy: Path) -> None:
+    folder = copy / "ImageNet-C"
+    (folder / "manifest.json").touch()
+    assert "made by `prepare`, and never stand for those that were released" in refusal(copy)
+    (folder / "manifest.json").unlink()
+    image = images_of()[1]
+    (folder / "frost/3" / image).rename(folder / "frost/3" / image.replace("val_", "other_"))
+    said = refusal(copy)
+    assert "frost/3 has other images than gaussian_noise/1" in said
+    assert image in said
+    shutil.rmtree(folder / "frost/3")
+    assert "74 of 75 conditions are there, frost/3 missing" in refusal(copy)
+    for name in GROUPS["weather"]:
+        shutil.rmtree(folder / name)
+    assert "55 of 75 conditions are there, snow, frost" in refusal(copy)
+    assert refusal(copy).endswith("unpack weather.tar")
+    (folder / "weather.tar").touch()
+    assert refusal(copy).endswith("weather.tar is there but not unpacked")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "blur.tar").touch()
+    assert "blur.tar is there but not unpacked" in refusal(copy, sets=["imagenet_c"])

@@ -170,13 +170,6 @@ def test_a_tested_model_has_the_same_values(
     assert said.count(" 144 ") == 2  # the set's images, and those that both have decided on
 
 
-def test_recorded_decisions_may_have_conditions(
-    trained: Callable[[str], Path], tracking: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["evaluate", "--model", str(trained(FOGGED) / record.predictions_file("fogged", "last"))]) == 0
-    assert " 144 " in capsys.readouterr().out
-
-
 def test_a_set_that_does_not_fit_a_model_takes_along_what_is_derived_of_it() -> None:
     suite = open_suite(resolve({"suite": FOGGED}))
     found = without_misfits(dataclasses.replace(suite, sets=suite.sets[:1]), {"fogged": "it does not fit"})
@@ -229,14 +222,6 @@ def test_what_a_method_needs_and_the_data_provide_are_on_the_run(
     assert tags[record.NEEDS] == "bias"
     assert tags[record.PROVIDES] == "bias,bias_type,validation_bias"
     assert tags[record.TESTED] == planned(SHADES).tested
-
-
-def test_needs_may_depend_on_settings() -> None:
-    one = planned(SHADES, algorithm=UNBIASING, **{"hparams.supervised": False})
-    assert one.needs == frozenset()
-    assert one.provides == {"bias_type", "validation_bias"}
-    assert record.NEEDS not in one.tags()
-    assert planned(FOGGED).provides == frozenset()
 
 
 def test_domains_are_provided_where_several_train(tmp_path: Path) -> None:
