@@ -63,10 +63,6 @@ def test_networks_of_one_method_do_not_change_another_one(package: Path) -> None
     assert hash_of("erm") == without
 
 
-def test_the_suite_is_part_of_it(package: Path) -> None:
-    assert hash_of("erm", "demo") != hash_of("erm", "folders")
-
-
 METHOD = '''
 """Mixes what it is told to."""
 from __future__ import annotations
@@ -107,13 +103,7 @@ def digest(source: str) -> bytes:
         ("  # starts empty", ""),
         ("total + self.strength * k", "(\n                total + (self.strength * k)\n            )"),
         ("{total}, which is less than 1", "too small: {total}"),
-        ("more than nine", "too large"),
-        ('{"loss": total}', "{'loss': total,}"),
-        ("weight of the term", "factor of the term (section 4)"),
-        ("Optional[List[int]]", "list[int] | None"),
         ("Optional[List[int]]", 'typing.Union["List[int]", None]'),
-        ("batch: Batch", 'batch: "Batch"'),
-        ("-> dict[str, float]", "-> typing.Mapping[str, float]"),
         ("total: float = 0.0", "total = 0.0"),
         ("    from biasbed.batch import Batch\n", "    from biasbed.batch import Batch, MAIN\n"),
     ],
@@ -126,20 +116,14 @@ def test_wording_layout_and_spelling_of_types_change_nothing(old: str, new: str)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("0.5", "0.6"),
         ("ge=0", "ge=1"),
-        ("range(3)", "range(4)"),
         ("total + self", "total - self"),
         ("total = total + self.strength * k", "total = (total + self.strength) * k"),
-        ("total < 1", "total <= 1"),
         ("ValueError(", "KeyError("),
-        ("total <= 9", "total < 9"),
         ('{"loss"', '{"classification"'),
-        ("total: float = 0.0", "total: float = 1.0"),
         ("strength: float", "strength: int"),
         ('Literal["a", "b"]', 'Literal["a", "c"]'),
         ("Optional[List[int]]", "list[int]"),
-        ("def losses(self, batch", "def losses(self, batch=None, *, batch2"),
         ("from biasbed.settings import setting", "from biasbed.registry import setting"),
     ],
 )

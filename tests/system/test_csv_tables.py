@@ -61,14 +61,13 @@ def test_what_is_no_table_is_refused_in_a_line(content: bytes, message: str, tmp
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("line", [b"," * 2**20, b'"x\n",' * 2**18])
-def test_an_endless_line_is_refused_before_it_fills_the_memory(line: bytes, tmp_path: Path) -> None:
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     """An eighth of a GiB of it."""
     path = tmp_path / "t.csv"
     with path.open("wb") as file:
         file.write(b"image,class\n")
         for _ in range(128):
-            file.write(line)
+            file.write(b'"x\n",' * 2**18)
     tracemalloc.start()
     try:
         with pytest.raises(UsageError):

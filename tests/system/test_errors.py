@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from biasbed.data.folders import open_folder
-from biasbed.errors import LONGEST_LINE, MOST_LINES, Failure, UsageError, in_a_line, listed, other_form, printed
+from biasbed.errors import LONGEST_LINE, MOST_LINES, Failure, UsageError, in_a_line, other_form, printed
 from biasbed.settings import nearest
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
@@ -34,12 +34,6 @@ def test_a_list_of_thousands_keeps_its_advice() -> None:
     assert printed(Failure("a", "b", "c")) == "a\nb\nc"
 
 
-def test_names_are_listed_in_part() -> None:
-    assert listed(range(3)) == "0, 1, 2"
-    assert listed(range(600), 2) == "0, 1 and 598 more"
-    assert len(nearest("none of them", [f"a-name-{k}" for k in range(5000)])) < LONGEST_LINE
-
-
 def test_names_that_differ_by_their_unicode_form_alone() -> None:
     assert other_form(COMPOSED, ["cafe", DECOMPOSED]) == DECOMPOSED
     assert not other_form(COMPOSED, ["cafe", COMPOSED])
@@ -52,13 +46,6 @@ def test_class_folders_that_differ_by_their_unicode_form_alone(tmp_path: Path) -
         Image.new("RGB", (4, 4)).save(tmp_path / name / "a.png")
     with pytest.raises(UsageError, match=f"'{COMPOSED}' is written in two Unicode forms"):
         open_folder(tmp_path, "x", ["bar", COMPOSED])
-
-
-def test_hundreds_of_other_classes_are_listed_in_part(tmp_path: Path) -> None:
-    (tmp_path / "cat").mkdir()
-    with pytest.raises(UsageError, match="and 580 more") as caught:
-        open_folder(tmp_path, "x", [f"class {k}" for k in range(600)])
-    assert len(str(caught.value)) < LONGEST_LINE
 
 
 def test_a_list_keeps_its_lines() -> None:

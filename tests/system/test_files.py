@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import multiprocessing
-import os
 import subprocess
 import sys
 import time
@@ -162,22 +160,6 @@ def test_a_new_file_never_replaces_one_that_somebody_has_made_meanwhile(tmp_path
         with files.new(path) as second:
             second.write_text("second")
     assert path.read_text() == "second"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_nor_where_there_are_no_hard_links(is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    if is_there:
-        path.write_text("first")
-
-    def refused(*_: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    with files.new(path) as temporary:
-        temporary.write_text("second")
-    assert path.read_text() == ("first" if is_there else "second")
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.errors import Failure
 from biasbed.system import forks
 from helpers.commands import command_environment
 
@@ -118,13 +117,3 @@ print(threading.active_count(), forks.count_processes() == alone)
     with subprocess.Popen(words, env=command_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read().split() == [b"3", b"True"]
-
-
-def test_an_error_that_cannot_be_sent_is_told_by_its_text() -> None:
-    class Local(Exception):
-        """Can't be pickled: it is found under no name."""
-
-    sent = forks.pickle.loads(forks._pickled(Local("here")))
-    assert isinstance(sent, RuntimeError)
-    assert "Local: here" in str(sent)
-    assert isinstance(forks.pickle.loads(forks._pickled(Failure("as it is"))), Failure)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +20,12 @@ from biasbed.system.strict import parse_float, parse_int, parse_json, read_parqu
     ("text", "message"),
     [
         ("[" * 10_000, "nested more than 40 levels"),
-        ("[" * 50 + "]" * 50, "nested more than 40 levels"),
         ('{"a":' * 41 + "1" + "}" * 41, "nested more than 40 levels"),
         ("[" + "0," * 1_000_001 + "0]", "more than 1,000,000 values"),
         ("9" * 5000, "4300 digits"),
         ("{", "Expecting property name"),
-        (json.dumps({"a\0b": 1}), "characters that no database keeps"),
         ('{"a": ["\\ud800"]}', "characters that no database keeps"),
-        ('{"\\uDFFF": 1}', "characters that no database keeps"),
         (f"[[{2**63}]]", "whole number of more than 64 bits"),
-        ("-1" + "0" * 400, "whole number of more than 64 bits"),
     ],
 )
 def test_json_without_end_is_refused(text: str, message: str) -> None:
@@ -126,15 +120,6 @@ def test_lists_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     path = written(tmp_path / "p.parquet", {"scores": [[0.5] * 200_000]})
     with pytest.raises(ValueError, match=r"its column scores.list.element has more than 131,072 entries"):
         read_parquet(path, ["scores"])
-
-
-def test_reading_takes_little_more_than_what_is_read() -> None:
-    text = "[" + ",".join(["[]"] * 500_000) + "]"
-    tracemalloc.start()
-    parse_json(text)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 200 * 2**20, sys.getsizeof(text)
 
 
 def test_lists_in_lists_count_as_values() -> None:

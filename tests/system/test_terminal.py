@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from biasbed.system.terminal import LiveLines, ProgressBar, plural
+from biasbed.system.terminal import LiveLines, ProgressBar
 from helpers.screens import open_terminal
 
 
@@ -68,14 +68,6 @@ def test_a_log_gets_messages_and_now_and_then_a_line(monkeypatch: pytest.MonkeyP
     assert last.endswith("0:00 left")
 
 
-def test_a_silent_bar_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with ProgressBar(3, "step", silent=True, every=-1) as bar:
-        bar.tick()
-        bar.line("a line")
-    assert terminal.getvalue() == ""
-
-
 def test_live_lines_are_redrawn_below_messages_and_stay_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     lines = LiveLines()
@@ -91,24 +83,3 @@ def test_live_lines_are_redrawn_below_messages_and_stay_at_the_end(monkeypatch: 
     assert sys.stderr is terminal
     messages = [line for line in terminal.screen() if line]
     assert messages == ["first done", "a warning", "study: 2 done", "  another"]
-
-
-def test_lines_are_cut_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setenv("LINES", "5")
-    lines = LiveLines()
-    lines.show([str(number) * 30 for number in range(6)])
-    assert terminal.screen() == [str(number) * 19 for number in range(3)]
-    lines.close()
-
-
-def test_errors_end_a_bar_and_leave_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with pytest.raises(ValueError, match="wrong"), ProgressBar(3, "step"):
-        raise ValueError("wrong")
-    assert sys.stdout is sys.stderr is terminal
-
-
-def test_units_have_plurals() -> None:
-    assert [plural(unit) for unit in ("step", "batch", "image")] == ["steps", "batches", "images"]

@@ -170,7 +170,7 @@ def filling_up(count: int) -> Iterator[None]:
 
 
 def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_the_same_command_goes_on(
-    train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    train_flags: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = words(train_flags, "--nproc", "1", "--epochs", "2")
     with filling_up(3):
@@ -179,7 +179,7 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_the_same_command_goes
     (run,) = all_runs(tracking, kind="train")
     assert run.info.status == "FAILED"
     assert "No space left" in run.data.tags[record.ERROR]
-    biasbed(*command)
+    assert cli.main(command) == 0
     (folder,) = run_folders(tmp_path / "home")
     (again,) = all_runs(tracking, kind="train")
     assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
@@ -207,9 +207,6 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
     child.join()
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
-
-
 # --- damaged files ----------------------------------------------------------------------------------------------------
 
 DAMAGED = (b"", b"{", b"[]", b"3", b'{"tags": 5}', b"\xff\xfe", b'{"run_id": "x", "params": []}')
@@ -223,7 +220,7 @@ def interrupted(train_flags: list[str], biasbed: Command, tmp_path: Path) -> Pat
 
 
 def test_a_training_goes_on_whatever_has_become_of_its_notes(
-    interrupted: Path, train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
+    interrupted: Path, train_flags: list[str], tracking: str, tmp_path: Path
 ) -> None:
     """The run on the server is found again, too."""
     (run,) = all_runs(tracking, kind="train")
@@ -231,14 +228,14 @@ def test_a_training_goes_on_whatever_has_become_of_its_notes(
     (interrupted / "metrics.jsonl").write_bytes(b'\xff\n{"step": 1}\n5\n')
     (interrupted / "metrics.jsonl.99.tmp").touch()
     (interrupted / "predictions" / "ink" / "best.tmp").touch()
-    biasbed(*words(train_flags))
+    assert cli.main(words(train_flags)) == 0
     (folder,) = run_folders(tmp_path / "home")
     (again,) = all_runs(tracking, kind="train")
     assert again.info.run_id == run.info.run_id
     assert stored(tracking, again.info.run_id) == history(folder)
     assert not list(folder.rglob("*.tmp"))
     (folder / "run.json").write_text("{")  # after it is done: the same command mends that, too
-    biasbed(*words(train_flags))
+    assert cli.main(words(train_flags)) == 0
     assert run_folders(tmp_path / "home") == [folder]
     (mended,) = all_runs(tracking, kind="train")
     assert (mended.info.run_id, mended.info.status) == (run.info.run_id, "FINISHED")
@@ -307,10 +304,7 @@ def link(path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("config.yaml", "lock", "metrics.jsonl", "predictions/ink/best.parquet", "data", "run.json.1.tmp"),
-    ],
+    "name", ["config.yaml", "lock", "metrics.jsonl", "predictions/ink/best.parquet", "data", "run.json.1.tmp"]
 )
 def test_a_folder_with_a_link_is_refused_and_what_it_leads_to_stays(
     name: str, theirs: Path, mine: Path, tracking: str, capsys: pytest.CaptureFixture[str]

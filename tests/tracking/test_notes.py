@@ -146,9 +146,3 @@ def test_a_search_has_its_best_trials(store: Store, tracking: str) -> None:
     metrics = store.client.get_run(own).data.metrics
     assert metrics["best/val/erm"] == 0.75
     assert not any(name.startswith(("mean/", "deviation/")) for name in metrics)
-
-
-# --- the run of `mlflow run` ------------------------------------------------------------------------------------------
-
-
-# --- the machine ------------------------------------------------------------------------------------------------------

@@ -199,25 +199,19 @@ def test_a_study_is_analysed_alike_after_a_way_through_every_eval_ever(
     assert run.data.tags[record.GIT_COMMIT] == "a" * 40
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "run.json",
-    ],
-)
 def test_an_export_leaves_an_existing_folder_as_it_is(
-    name: str, recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the other formats do; an empty folder may be filled."""
     run = recorder.train("erm")
     folder = tmp_path / "results"
-    (folder / name).parent.mkdir(parents=True)
-    (folder / name).write_text("mine")
+    folder.mkdir()
+    (folder / "run.json").write_text("mine")
     words = ["export", "--format", "every_eval_ever", "--file", str(folder), "--run", run]
     assert cli.main(words) == 2
     assert f"file={folder} is there already: give another name, or remove it" in capsys.readouterr().err
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["run.json"]
-    assert (folder / name).read_text() == "mine"
+    assert (folder / "run.json").read_text() == "mine"
     empty = tmp_path / "empty"
     empty.mkdir()
     words[4] = str(empty)
