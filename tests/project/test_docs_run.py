@@ -15,7 +15,7 @@ from biasbed.studies.study_table import read_table
 from helpers.children import Command
 from helpers.commands import ROOT, command_environment
 from helpers.domain_tree import make_domains
-from project.test_docs_commands import PAGES, as_ours, commands_in, lines_of
+from project.test_docs import PAGES, as_ours, commands_in, lines_of
 
 # What a command needs that a machine without data has not, by how the command shows it.
 NEEDS = {

@@ -1,15 +1,15 @@
-"""The settings of `matrix.py`: none is lost where several are tried at once, and what can't be tried is said."""
+"""The settings of `matrix.py` and slices of slow tests: none is lost where several are tried at once."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from typing import cast
 
 import pytest
 
-import matrix
 from helpers.commands import ROOT
-from matrix import QUICK, SETTINGS, WHOLE, Setting, grouped, missing, together
+from helpers.slices import outside_slice
+from matrix import QUICK, SETTINGS, WHOLE, Setting, grouped, together
 
 GROUPS = grouped(SETTINGS)
 
@@ -40,42 +40,30 @@ def test_one_setting_alone_is_itself() -> None:
         assert dataclasses.replace(together([setting]), env=setting.env) == setting
 
 
-def test_a_locale_that_the_machine_lacks_is_named() -> None:
-    assert not missing(Setting("", {"LC_ALL": "C"}))
-    assert "xx_YY.UTF-8" in missing(Setting("", {"LC_ALL": "xx_YY.UTF-8"}))
-
-
-def refuse() -> None:
-    raise OSError(1, "not permitted")
-
-
-def test_what_is_missing_is_said_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tried: list[Setting] = []
-
-    def run(setting: Setting, words: Iterable[str]) -> bool:
-        assert "left out: offline, as a network of its own needs root" in capsys.readouterr().out
-        tried.append(setting)
-        return True
-
-    monkeypatch.setattr(matrix, "leave_network", refuse)
-    monkeypatch.setattr(matrix, "run", run)
-    assert matrix.main(["offline", "time_zone"]) == 0
-    assert "green under time_zone" in capsys.readouterr().out
-    assert [setting.offline for setting in tried] == [False]
-    assert matrix.main(["offline"]) == 1, "nothing ran"
-
-
-def test_a_red_group_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(matrix, "run", lambda setting, words: not setting.home)
-    assert matrix.main(["empty_home", "no_home", "time_zone"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "green under no_home; RED under empty_home + time_zone"
-
-
 def test_the_tests_that_are_run_are_there() -> None:
     for word in (*QUICK, *WHOLE):
         if word.startswith("tests"):
             path, _, name = word.partition("::")
             assert (ROOT / path).exists(), path
             assert not name or f"def {name}(" in (ROOT / path).read_text(), word
+
+
+class Item:
+    """Collected test, slow or not."""
+
+    def __init__(self, name: str, is_slow: bool) -> None:
+        self.name, self.is_slow = name, is_slow
+
+    def get_closest_marker(self, name: str) -> object:
+        return self if name == "slow" and self.is_slow else None
+
+
+def test_each_slow_test_is_in_one_of_ten_slices_and_no_other_test_is_left_out() -> None:
+    items = cast("list[pytest.Item]", [Item(str(number), number % 3 == 0) for number in range(100)])
+    slow = [item.name for item in items if item.get_closest_marker("slow")]
+    kept: list[str] = []
+    for part in range(1, 11):
+        left_out = {item.name for item in outside_slice(items, f"{part}/10")}
+        assert left_out < set(slow)
+        kept += [name for name in slow if name not in left_out]
+    assert sorted(kept) == sorted(slow)

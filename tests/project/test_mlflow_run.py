@@ -80,18 +80,6 @@ def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tr
     assert stored(tracking, run.info.run_id) == history(folder) == history(reference)
 
 
-@pytest.mark.slow  # by default tests/tracking/test_launched_run.py holds it, without MLflow's own command
-def test_a_refused_command_says_so_on_the_run_it_was_given(clone: Path, tracking: str) -> None:
-    words = mlflow_run(clone, "train", "algorithm=infodrob")
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 1
-    (run,) = all_runs(tracking)
-    assert run.info.status == "FAILED"
-    assert "did you mean 'infodrop'" in run.data.tags["biasbed.usage_error"]
-    assert "did you mean 'infodrop'" in run.data.tags["mlflow.note.content"]
-    assert run.data.tags["mlflow.runName"] == "refused: train demo infodrob"
-
-
 @pytest.mark.slow
 def test_training_ends_with_its_launcher(clone: Path, image_root: Path, tracking: str, tmp_path: Path) -> None:
     """`mlflow run` killed without a word must not leave an orphan that trains on."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import shlex
@@ -16,6 +16,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +24,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import biasbed
-from helpers.commands import ROOT
+from helpers.commands import ROOT, command_environment
 
 PROJECT, CONTAINER = ROOT / "MLproject", ROOT / "docker" / "MLproject"
 PROGRAM = "PYTHONPATH=src python -m biasbed "
@@ -36,7 +36,6 @@ ENTRIES = {
     "test",
 }
 TYPES = {"string": str, "int": int, "float": float}
-TEST_COMMAND = "pip install mlflow==3.17.2 uv && mlflow run . -e test --env-manager uv"
 
 in_checkout = pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="not a git checkout")
 
@@ -84,13 +83,6 @@ def test_every_default_is_a_word_or_a_number_of_its_type() -> None:
             assert shlex.quote(word) == word, f"{entry} {name}: MLflow would log {shlex.quote(word)}"
     needed = {"evaluate": "model", "reproduce": "run", "prepare": "what", "compare": "scores", "export": "file"}
     assert required == list(needed.items())
-
-
-def test_every_entry_and_parameter_has_a_comment() -> None:
-    lines = PROJECT.read_text().partition("entry_points:\n")[2].splitlines()
-    named = [line for line in lines if re.match(r" {2}\w+:| {6}\w+: \{", line)]
-    assert len(named) == sum(1 + len(body["parameters"]) for body in entries().values())
-    assert [line for line in named if not re.search(r"  # \S", line)] == []
 
 
 @pytest.mark.parametrize("entry", sorted(ENTRIES))
@@ -224,25 +216,6 @@ def test_wheel_and_source_archive_hold_the_whole_package(tmp_path: Path) -> None
 # --- the image --------------------------------------------------------------------------------------------------------
 
 
-def test_the_image_takes_its_packages_from_conda_yaml_alone() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    (expression,) = re.findall(r"sed -n '(.*)' /opt/biasbed/conda.yaml", text)
-    listed = subprocess.run(
-        ["sed", "-n", expression, ROOT / "conda.yaml"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert sorted(str(Requirement(line)) for line in listed) == sorted(str(pin) for pin in pins())
-    assert "==" not in text.replace(expression, "")
-    assert len(re.findall("pip install", text)) == 1
-
-
-def test_the_image_is_any_users_and_names_no_host() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    (base,) = re.findall(r"^ARG BASE=(.*)$", text, re.M)
-    assert "/" not in base
-    assert re.findall(r"^FROM (.*)$", text, re.M) == ["${BASE}"]
-    assert re.findall(r"^USER (.*)$", text, re.M) == ["biasbed"]
-
-
 @in_checkout
 def test_docker_build_takes_what_the_commit_holds_and_says_which(tmp_path: Path) -> None:
     """With a stand-in for the builder that keeps what it is given."""
@@ -265,29 +238,7 @@ def test_docker_build_takes_what_the_commit_holds_and_says_which(tmp_path: Path)
     assert {path.stat().st_mode & 0o777 for path in context.rglob("*") if path.is_file()} <= {0o644, 0o755}
 
 
-def test_nothing_in_the_images_keeps_the_time_of_the_build() -> None:
-    for name in ("Dockerfile", "server/Dockerfile"):
-        text = (ROOT / name).read_text()
-        (install,) = re.findall(r"pip install (.*(?:\\\n.*)*?)(?= \\\n &&)", text)
-        assert {"--no-cache-dir", "--no-compile", "--only-binary"} <= set(install.split()), name
-        compiled = re.findall(r"^.*compileall .*$", text, re.M)
-        compiled = [line for line in compiled if not line.startswith("#")]
-        assert compiled, name
-        assert all("--invalidation-mode unchecked-hash" in line for line in compiled), name
-
-
 # --- what git tracks --------------------------------------------------------------------------------------------------
-
-
-def test_links_are_relative() -> None:
-    links = {name: os.readlink(ROOT / "src" / "biasbed" / name) for name in ("analysis", "sweeps")}
-    assert links == {"analysis": "../../analysis", "sweeps": "../../sweeps"}
-
-
-@in_checkout
-def test_git_keeps_the_links_as_links() -> None:
-    staged = git("ls-files", "-s", "-z", "src/biasbed/analysis", "src/biasbed/sweeps")
-    assert [line.split()[0] for line in staged] == ["120000", "120000"]
 
 
 @in_checkout
@@ -313,31 +264,112 @@ def test_no_tracked_file_names_a_package_registry() -> None:
     assert named == []
 
 
-def test_ci_runs_the_test_command_of_the_readme() -> None:
-    if not (ROOT / ".ci" / "run").exists():
-        pytest.skip("no .ci here")
-    assert TEST_COMMAND in (ROOT / "README.md").read_text()
-    assert f"  {TEST_COMMAND}" in (ROOT / ".ci" / "run").read_text().splitlines()
+CLUSTERS = (ROOT / "docs" / "clusters.md").read_text()
 
 
-def test_the_citation_names_this_version_and_everybody_once() -> None:
-    """Required fields of the format's schema (1.2.0), as far as this file uses it."""
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors", "license"} <= set(citation)
-    assert citation["version"] == biasbed.__version__
-    for one in [citation, *citation["references"]]:
-        names = [json.dumps(author) for author in one["authors"]]
-        assert len(set(names)) == len(names) > 0
-        assert one["type"] in ("software", "conference-paper", "article")
-    assert all({"family-names", "given-names"} <= set(a) for one in citation["references"] for a in one["authors"])
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The jobs that are created by a package `kubernetes` that only keeps them."""
+    created: list[dict[str, Any]] = []
+    api = SimpleNamespace(create_namespaced_job=lambda namespace, body, pretty: created.append(body))
+    for name, content in {
+        "kubernetes": {
+            "config": SimpleNamespace(load_kube_config=lambda context: None),
+            "client": SimpleNamespace(BatchV1Api=lambda: api),
+        },
+        "kubernetes.config": {},
+        "kubernetes.config.config_exception": {"ConfigException": type("ConfigException", (Exception,), {})},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "mlflow.projects.kubernetes", raising=False)
+    return created
 
 
-def test_every_place_has_the_same_address_of_the_repository() -> None:
-    """None has one before it is known: an address that is made up may be somebody else's."""
-    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {}).get("Repository")
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text()).get("repository-code") == address
-    site = re.search(r"^repo_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert (site and site[1]) == address
-    clone = re.search(r"^git clone (\S+)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert (clone and clone[1]) == address
+def template() -> dict[str, Any]:
+    """The job of docs/clusters.md."""
+    (block,) = [text for text in re.findall(r"```yaml\n(.*?)```", CLUSTERS, re.S) if "kind: Job" in text]
+    found: dict[str, Any] = yaml.safe_load(block)
+    return found
+
+
+def test_the_documented_job_runs_an_entry_point_in_the_image(
+    jobs: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.projects.utils import load_project
+
+    backend = importlib.import_module("mlflow.projects.kubernetes")
+    project = load_project(str(ROOT / "docker"))
+    entry = project.get_entry_point("train")
+    command = entry.compute_command({"algorithm": "infodrop", "data_dir": "/data"}, str(tmp_path))
+    run = SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+    variables = {"MLFLOW_RUN_ID": "abc", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
+    backend.run_kubernetes_job(project.name, run, "r/biasbed", "sha256:1", [command], variables, None, template())
+    (job,) = jobs
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "r/biasbed@sha256:1"
+    assert container["command"][:5] == ["train", "--suite", "demo", "--algorithm", "infodrop"]
+    assert {"name": "MLFLOW_RUN_ID", "value": "abc"} in container["env"]
+    mounted = {volume["mountPath"] for volume in container["volumeMounts"]}
+    assert mounted == {"/data", "/output", "/dev/shm"}
+    # What the image's build makes of each command:
+    (making,) = re.findall(r"^RUN (mkdir /opt/programs .*?[^\\])$", (ROOT / "Dockerfile").read_text(), re.S | re.M)
+    environment = command_environment({"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:{tmp_path / 'programs'}"})
+    making = making.replace("/opt/programs", str(tmp_path / "programs")).replace("\\\n", "")
+    subprocess.run(["sh", "-c", making], env=environment, check=True)
+    words = ["env", container["command"][0], "--help"]
+    printed = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "biasbed train" in printed
+
+
+COMPOSE_TEXT = (ROOT / "server" / "compose.yaml").read_text()
+COMPOSE = yaml.safe_load(COMPOSE_TEXT)
+SERVICES: dict[str, Any] = COMPOSE["services"]
+OWN_IMAGES = {"biasbed": "Dockerfile", "biasbed-server": "server/Dockerfile"}
+
+
+def example() -> dict[str, str]:
+    lines = (ROOT / "server" / "env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_nothing_uses_the_database_before_it_is_migrated() -> None:
+    """Through how many services ever: two that make its tables together would break it."""
+    assert SERVICES["migrate"]["command"][:3] == ["mlflow", "db", "upgrade"]
+    assert list(SERVICES["migrate"]["depends_on"]) == ["database"]
+    assert "migrate" in SERVICES["server"]["depends_on"]
+    assert list(SERVICES["worker"]["depends_on"]) == ["server"]
+
+
+def test_images_are_pinned_or_ours_and_name_no_host() -> None:
+    for name, service in SERVICES.items():
+        image = service["image"]
+        if image in OWN_IMAGES:  # never fetched from somewhere by this name
+            assert service.get("pull_policy") == "never" or service["build"]["dockerfile"] == OWN_IMAGES[image], name
+        else:
+            assert re.fullmatch(r"[a-z]+:\d+\.\d+", image), name
+
+
+def test_only_this_machine_reaches_what_is_published() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert len(ports) == 2
+    assert all(port.startswith("${BIND:-127.0.0.1}:") for port in ports)
+    assert example()["BIND"] == "127.0.0.1"
+
+
+def test_the_example_has_every_variable_and_no_password() -> None:
+    assert set(re.findall(r"\$\{(\w+)", COMPOSE_TEXT)) == set(example())
+    assert example()["POSTGRES_PASSWORD"] == ""
+    assert (
+        len(re.findall(r"\$\{POSTGRES_PASSWORD", COMPOSE_TEXT))
+        == len(re.findall(r"\$\{POSTGRES_PASSWORD:\?", COMPOSE_TEXT))
+        == 2
+    )
+
+
+def test_the_password_stays_out_of_git_and_images() -> None:
+    assert "server/.env" in (ROOT / ".dockerignore").read_text().splitlines()
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("not a git checkout")
+    assert subprocess.run(["git", "check-ignore", "-q", "server/.env"], cwd=ROOT, check=False).returncode == 0

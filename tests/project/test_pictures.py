@@ -95,20 +95,6 @@ def test_mlflow_answers_at_first_sight(studied: tuple[Outcome, Pages, str], brow
         assert (shots / f"{name}.png").stat().st_size > 10_000
 
 
-def test_published_runs_are_compared_at_one_click(published_uri: str, browser: object, shots: Path) -> None:
-    from biasbed.analysis import load
-    from biasbed.analysis.command import compared
-
-    found = compared(load(published_uri, study="published_biasbed", selection="best_validation"))
-    comparison.offer(published_uri, found)
-    with pictures.served(published_uri) as pages:
-        link = pages.experiment(found.experiment, **found.query)
-        text = words(browser.text(link, width=2000))  # type: ignore[attr-defined]
-        browser.picture(link, shots / "published.png", 2000, 700)  # type: ignore[attr-defined]
-    assert "deepaug_cae" in text
-    assert "infodrop" in text
-
-
 @pytest.mark.usefixtures("studied")
 def test_the_report_is_read_on_any_screen(studied: tuple[Outcome, Pages, str], browser: object, shots: Path) -> None:
     outcome, _, _ = studied
