@@ -326,6 +326,17 @@ class InCorruptedForm:
 
 
 @dataclass(frozen=True)
+class RelianceSettings:
+    """Evaluation sets with a cue suppressed, made on the fly (docs/reliance.md)."""
+
+    # Like `Config.sets`, both are in the protocol.
+    sets: tuple[str, ...] = setting(
+        (), "evaluation sets that are also tested without shape, texture or colour, as <set>_reliance", identity=False
+    )
+    whole: bool = setting(False, "suppress by all ten means in all strengths, not one a cue", identity=False)
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. Names are the command line's flags."""
 
@@ -347,6 +358,7 @@ class Config:
     )
     limit: int | None = setting(None, "most images of each set, for a quick check (docs/suites.md); none: all", ge=1)
     corrupted: InCorruptedForm = InCorruptedForm()
+    reliance: RelianceSettings = RelianceSettings()
     data: DataSettings = DataSettings()
     cache: CacheSettings = CacheSettings()
     scores: ScoreSettings = NO_SCORES

@@ -237,6 +237,13 @@ def _share(values: Sequence[float], references: Sequence[float], higher_is_bette
     return first / (first + second)
 
 
+def _lost_share(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    (clean, *others), (chance,) = values, references
+    if clean <= chance:
+        raise ValueError("nothing to lose")
+    return 1 - math.fsum(value - chance for value in others) / len(others) / (clean - chance)
+
+
 def _undefined_ratios(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     return math.fsum(references) + sum(not divisor for divisor in values[1::2])
 
@@ -261,6 +268,7 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     # The same of how far accuracies are below the first, by how far errors of the reference are above its first.
     "relative_error_ratio": _relative_error_ratio,
     "error_quotient": _error_quotient,  # error of the first accuracy by that of the second
+    "lost_share": _lost_share,  # of how far the first is above chance, what the others' mean lacks
     "share": _share,  # of the first value in the sum of both
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs

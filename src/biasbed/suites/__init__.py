@@ -69,6 +69,10 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
     """
     from biasbed.data.shard_trees import UnpackedShards
 
+    if "reliance" in config.sets:
+        from biasbed.suites.reliance_sets import asked_for
+
+        config = asked_for(config)
     configured = make_suite(config)
     try:
         suite = configured.open().reading_from(images or _image_store(config))
@@ -82,5 +86,9 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
         from biasbed.suites.limited import limited
 
         suite = limited(suite, config.limit)
+    if config.reliance.sets:  # of the limited sets, so that every condition has all of their images
+        from biasbed.suites.reliance_sets import of_every_set, with_reliance
+
+        suite = with_reliance(suite, of_every_set(suite, config))
     suite.check_calibration(config.scores)
     return suite.with_cadences(config.test_every) if config.test_every else suite

@@ -1,0 +1,176 @@
+"""Reliance on shape, texture and colour: a suite's evaluation sets with one cue suppressed at a time.
+
+Burgert, Stoll, Rota & Demir, ImageNet-trained CNNs are not biased towards texture, NeurIPS 2025: what accuracy is lost
+without a cue is the reliance on the cue. `sets=photo,reliance` or `reliance.sets=photo` tests `photo_reliance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.data import transforms
+from biasbed.data.corruptions.suppression import (
+    BILATERAL,
+    BILATERAL_FILTER,
+    BLURS,
+    GAUSSIAN_SMOOTHING,
+    GREY_BLEND,
+    PATCH_SHUFFLE,
+    SUPPRESSIONS,
+)
+from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
+from biasbed.errors import UsageError
+from biasbed.record import BY_CONDITION, Derived, MetricName
+from biasbed.settings import refuse_unknown
+from biasbed.suites.sets import EvaluationSet
+
+if TYPE_CHECKING:
+    from biasbed.suites.suite import OpenSuite
+
+WORD = "reliance"  # among `sets`: of all other sets that are named
+SUFFIX, WHOLE_SUFFIX = f"_{WORD}", f"_{WORD}_whole"
+# The suppression that stands for each cue, in both forms; the short form has one strength of each, and of a blur.
+STANDS_FOR = {"shape": PATCH_SHUFFLE.name, "texture": BILATERAL_FILTER.name, "colour": GREY_BLEND.name}
+SHORT = {
+    PATCH_SHUFFLE.name: ((4,),),
+    BILATERAL_FILTER.name: (BILATERAL[4],),
+    GAUSSIAN_SMOOTHING.name: (BLURS[3],),
+    GREY_BLEND.name: ((1.0,),),
+}
+WHOLE = {name: suppression.strengths for name, suppression in SUPPRESSIONS.items()}
+
+
+def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
+    """Return the suite with a reliance set of each set that `reliance.sets` names.
+
+    Raises UsageError for an unknown set, or one in which no cue can be suppressed.
+    """
+    originals: dict[EvaluationSet, EvaluationSet] = {}
+    for name in dict.fromkeys(config.reliance.sets):
+        original = _find_original(suite.sets, name)
+        # A set and its copy show the same photographs: they are no independent blocks.
+        originals[original] = replace(original, source_images=original.source_images or original.name)
+    copies = [reliance_set(original, config) for original in originals.values()]
+    derived = list(suite.derivations)
+    for copy in copies:
+        derived += derivations(copy)
+    suite = suite.with_sets(originals)
+    return replace(
+        suite,
+        sets=(*suite.sets, *copies),
+        derivations=tuple(derived),
+        fingerprint=record.digest([suite.fingerprint, *(copy.source.fingerprint() for copy in copies)]),
+    )
+
+
+def asked_for(config: Config) -> Config:
+    """Return the settings with `sets=photo,reliance` as `sets=photo reliance.sets=photo`.
+
+    `sets=reliance` alone means the sets that are there; `of_every_set` then names them.
+    """
+    if isinstance(config.sets, str) or WORD not in config.sets:
+        return config
+    others = tuple(name for name in config.sets if name != WORD)
+    names = tuple(dict.fromkeys((*config.reliance.sets, *(others or (WORD,)))))
+    return replace(config, sets=others or "auto", reliance=replace(config.reliance, sets=names))
+
+
+def of_every_set(suite: OpenSuite, config: Config) -> Config:
+    """Return the settings with the suite's sets in place of the word `reliance`."""
+    if WORD not in config.reliance.sets:
+        return config
+    names = tuple(member.name for member in suite.sets if member.counts and not _problem(member))
+    return replace(config, reliance=replace(config.reliance, sets=names))
+
+
+def conditions(is_whole: bool) -> tuple[Condition, ...]:
+    """Return no suppression, then every suppression in its strengths."""
+    shown = [Condition(CLEAN)]
+    for name, strengths in (WHOLE if is_whole else SHORT).items():
+        shown += [Condition(condition_name(name, constants), name, constants) for constants in strengths]
+    return tuple(shown)
+
+
+def condition_name(suppression: str, constants: Sequence[float]) -> str:
+    """Return the condition's name in metrics: `patch_shuffle-4`, `grey_blend-40` in percent, `smooth_shuffle-12-4`.
+
+    The second constant of a filter follows from its first and is left out.
+    """
+    if suppression == GREY_BLEND.name:
+        constants = [round(100 * share) for share in constants]
+    elif len(constants) > 1:
+        constants = [constants[0], *constants[2:]]
+    return "-".join([suppression, *(f"{value:g}" for value in constants)])
+
+
+def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
+    """Return a set of the original's images under the suppressions. Raises UsageError if OpenCV is missing."""
+    is_whole = config.reliance.whole
+    name = f"{original.name}{WHOLE_SUFFIX if is_whole else SUFFIX}"
+    shown = conditions(is_whole)
+    source = suppressed(original.source, name, original.transform, original.preprocessing, shown, config.corrupted.seed)
+    return replace(
+        original,
+        name=name,
+        source=source,
+        transform=transforms.Exact(_side(original)),
+        measures=("accuracy", "loss"),
+        headline="accuracy",
+        preprocessing=f"{original.preprocessing}; a cue suppressed",
+        block="",
+        aliases=(),
+        domain="",
+        cadence="end",
+        counts=False,
+    )
+
+
+def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
+    """Yield the reliance on each suppressed thing, then on each cue.
+
+    Reliance is 1 - the mean over strengths of (accuracy - chance) / (accuracy without suppression - chance).
+    """
+    name, source = reliance.name, reliance.source
+    chance = reliance.task.chance("accuracy", source.y, len(source.classes))
+
+    def value(measure: str, shown: Sequence[str]) -> Derived:
+        cells = tuple(str(MetricName("test", BY_CONDITION, name, condition)) for condition in (CLEAN, *shown))
+        return Derived("test", measure, name, "lost_share", cells, (chance,), higher_is_better=False)
+
+    for suppression in SUPPRESSIONS:
+        shown = [other for other in source.conditions if other.split("-")[0] == suppression]
+        if shown:
+            yield value(f"loss_by_{suppression}", shown)
+    for cue, suppression in STANDS_FOR.items():
+        yield value(f"{WORD}_{cue}", [other for other in source.conditions if other.split("-")[0] == suppression])
+
+
+def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:
+    """Return the set of this name. Raises UsageError if there is none or no cue can be suppressed in it."""
+    by_name = {member.name: member for member in sets}
+    refuse_unknown(name, by_name, f"reliance.sets={name}: there is no evaluation set '{name}'")
+    problem = _problem(by_name[name])
+    if problem:
+        raise UsageError(f"reliance.sets={name}: {problem}")
+    return by_name[name]
+
+
+def _problem(original: EvaluationSet) -> str:
+    """Return why no cue can be suppressed in a set's images, as text; empty if it can."""
+    if original.task.several:
+        return "its images have several labels, and reliance is measured by accuracy"
+    if original.source.condition is not None:
+        return f"its images are shown under {len(original.source.conditions)} conditions already"
+    if original.source.channels != 3:
+        return f"its images have {original.source.channels} channels, and cues are suppressed in 3"
+    return ""
+
+
+def _side(original: EvaluationSet) -> int:
+    """Return the side of the images that the network gets."""
+    example = transforms.make_example(original.transform, 3)
+    return int(original.transform(example).shape[-1])

@@ -1,0 +1,98 @@
+"""Sets with a cue suppressed: which images they hold, and reliance as derived by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cv2", reason="OpenCV is an extra")
+
+from biasbed import measures
+from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
+from biasbed.errors import UsageError
+from biasbed.suites import open_suite
+from biasbed.suites.reliance_sets import condition_name, conditions
+from biasbed.suites.suite import OpenSuite
+from biasbed.training.resolve import resolve
+
+
+def opened(**settings: object) -> OpenSuite:
+    return open_suite(resolve({"suite": "demo", "limit": 40, **settings}))
+
+
+def test_a_set_shows_the_network_s_images_without_suppression_and_under_each() -> None:
+    suite = opened(sets="in_domain,reliance", limit=None)
+    plain, reliance = suite.sets
+    assert [member.name for member in suite.sets] == ["in_domain", "in_domain_reliance"]
+    assert reliance.source.conditions == (
+        *("none", "patch_shuffle-4", "bilateral_filter-12", "gaussian_smoothing-9", "grey_blend-100"),
+    )
+    images = len(plain.source)
+    assert len(reliance.source) == 5 * images
+    row = 7
+    ready = plain.transform(plain.source.open(row))
+    assert np.array_equal(reliance.transform(reliance.source.open(row)), ready)
+    shuffled = suppress(ready.permute(1, 2, 0).numpy(), PATCH_SHUFFLE, (4,), 0, plain.source.ids[row])
+    assert np.array_equal(reliance.transform(reliance.source.open(images + row)).permute(1, 2, 0), shuffled)
+    assert np.array_equal(reliance.source.y, np.tile(plain.source.y, 5))
+    assert (reliance.counts, reliance.cadence, reliance.source_images) == (False, "end", plain.source_images)
+
+
+def test_the_sets_are_those_beside_the_word_or_those_of_the_setting() -> None:
+    names = [member.name for member in opened(sets="edge,sketch,reliance").sets]
+    assert names == ["edge", "sketch", "edge_reliance", "sketch_reliance"]
+    suite = opened(**{"reliance.sets": "sketch", "reliance.whole": True})
+    assert [member.name for member in suite.sets if "reliance" in member.name] == ["sketch_reliance_whole"]
+    every = opened(sets="reliance").sets
+    assert {f"{member.name}_reliance" for member in every if member.counts} == {
+        member.name for member in every if not member.counts
+    }
+
+
+def test_images_of_a_user_s_folder_have_reliance_too(image_root: Path) -> None:
+    words = {"suite": "folders", "data_dir": str(image_root), "train": "photo", "image_size": 32, "limit": None}
+    (name, _) = (member.name for member in opened(**words).sets)
+    assert [member.name for member in opened(**words, sets=f"{name},reliance").sets] == [name, f"{name}_reliance"]
+
+
+def test_the_whole_protocol_has_a_condition_for_each_strength() -> None:
+    names = [condition.name for condition in conditions(is_whole=True)]
+    assert len(names) == len(set(names)) == 1 + 8 + 8 + 6 + 7 + 5 + 5 + 1 + 8 + 13 + 6
+    assert condition_name("smooth_shuffle", (12, 170, 4)) == "smooth_shuffle-12-4"
+    assert condition_name("grey_blend", (0.2,)) == "grey_blend-20"
+    assert condition_name("channel_shuffle", ()) == "channel_shuffle"
+
+
+def test_reliance_is_the_share_of_what_is_above_chance() -> None:
+    """By hand: 0.9 alone, 0.5 and 0.1 under two strengths, chance 0.1: (0.9 - 0.3) / 0.8 is lost."""
+    suite = opened(sets="in_domain,reliance")
+    declared = {derived.measure: derived for derived in suite.derivations if "reliance" in derived.name}
+    assert set(declared) >= {"reliance_shape", "reliance_texture", "reliance_colour", "loss_by_gaussian_smoothing"}
+    shape = declared["reliance_shape"]
+    assert shape.inputs == (
+        "test/accuracy_by_condition/in_domain_reliance:none",
+        "test/accuracy_by_condition/in_domain_reliance:patch_shuffle-4",
+    )
+    (chance,) = shape.references
+    assert chance == pytest.approx(0.1)
+    lost = measures.derive("lost_share", [0.9, 0.5, 0.1], [0.1], higher_is_better=False)
+    assert lost == pytest.approx(0.75)
+    assert measures.derive("lost_share", [0.9, 0.9], [0.1]) == pytest.approx(0)
+    assert measures.derive("lost_share", [0.1, 0.05], [0.1]) is None, "there is nothing to lose"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"reliance.sets": "sketh"},
+            r"^reliance.sets=sketh: there is no evaluation set 'sketh'; did you mean 'sketch'",
+        ),
+        ({"sets": "scetch,reliance"}, "scetch"),
+    ],
+)
+def test_what_has_no_reliance_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(**settings)
