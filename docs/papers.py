@@ -100,8 +100,10 @@ def read_support(paper: PaperTable) -> Support:
     result = biasbed.compare(paper.path, check=True, alpha=ALPHA, **paper.settings)
     comparison = max(result.analysis.comparisons, key=lambda tests: (len(tests.sets), len(tests.algorithms)))
     best, following = rows_in_order(paper, comparison)[:2]
-    first = next(name for name in result.analysis.algorithms if name in comparison.algorithms)
-    checked = result.user_scores.checked
+    printed = result.analysis.inputs.user_scores
+    assert printed is not None
+    first = next(name for name in printed.methods if name in comparison.algorithms)
+    checked = printed.checked
     assert checked is not None
     return Support(
         paper,

@@ -8,6 +8,7 @@ its own lines keep it.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -67,11 +68,18 @@ def bounded_scale(table: PrintedNumbers) -> float | None:
 
 
 def _bounded(table: PrintedNumbers) -> list[Printed]:
-    """Return the numbers that may be shares: those of no measure that has another range."""
+    """Return the numbers that may be shares: those of no measure that has another range.
+
+    Where most columns are shares of 1, columns above 1 are of another measure, such as the mean rank.
+    """
+    medians = {}
+    for of_set in range(len(table.sets)):
+        medians[of_set] = statistics.median([cell.value for cell in table.numbers(of_set).values()] or [0.0])
+    most = 1.0 if 2 * sum(median <= 1 for median in medians.values()) > len(medians) else math.inf
     cells = []
     for (_, of_set), cell in table.cells.items():
         described = table.sets[of_set]
-        if described.direction != "no" or "%" in cell.text:
+        if (described.direction != "no" or "%" in cell.text) and medians[of_set] <= most:
             cells.append(cell)
     return cells
 
@@ -95,7 +103,7 @@ def outside_range(table: PrintedNumbers) -> list[TableFinding]:
 
 def moved_points(table: PrintedNumbers) -> list[TableFinding]:
     """Return numbers ten times too large or small for their column, if their digits alone say that the point moved."""
-    forms = Counter(_form(cell) for cell in table.cells.values())
+    forms = Counter(map(_form, table.cells.values()))
     num_digits = len({cell.digits for cell in table.cells.values()})
     findings = []
     for (_, of_set), cell in table.cells.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 import statistics
 from collections.abc import Sequence
@@ -91,7 +92,7 @@ def refuse_other_numbers(values: Sequence[float], title: str, source: str) -> No
 
 def refuse_too_little(table: Understood) -> None:
     """Raise UsageError for scores of one method, or for one number per method: nothing can be compared."""
-    methods = {score.method for score in table.used}
+    methods = set(map(operator.attrgetter("method"), table.used))
     if len(methods) < 2:
         raise UsageError(
             f"{table.source}: has scores of one method only ({listed(sorted(methods), 1)}): nothing to compare; if "
@@ -100,7 +101,7 @@ def refuse_too_little(table: Understood) -> None:
     columns = {score.key for score in table.used}
     if len({(score.key, score.method) for score in table.used}) == len(columns):
         raise UsageError(f"{table.source}: no two methods have a score on one data set: nothing to compare")
-    seeds = {score.seed for score in table.used}
+    seeds = set(map(operator.attrgetter("seed"), table.used))
     if len({(score.method, score.seed) for score in table.used}) == len(seeds) == len(methods) > MANY_TRIALS:
         raise UsageError(f"{table.source}: has a line a trial ({len(methods):,}) and no scores: give a line per method")
     has_spread = len({score.method for score in table.used if score.spread is not None}) > 1

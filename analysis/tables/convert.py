@@ -45,17 +45,8 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
 def _notes(table: Understood) -> list[str]:
     """Return what was left out, in sentences."""
     notes = [table.axes] if table.axes else []
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in table.left_out:
-        by_reason.setdefault(reason, []).append(name)
-    for reason, names in by_reason.items():
+    for reason, names in table.left_out_by_reason.items():
         notes.append(f"left out, {reason}: {listed(names, 6)}")
-    by_reason = {}
-    for score in table.scores:
-        if score.left_out:
-            by_reason.setdefault(score.left_out, []).append(score.dataset)
-    for reason, names in by_reason.items():
-        notes.append(f"left out, {reason}: {listed(list(dict.fromkeys(names)), 6)}")
     return notes
 
 

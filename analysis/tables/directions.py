@@ -24,6 +24,9 @@ _HIGHER = re.compile(
 )
 
 
+_TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
+
+
 def find_directions(
     records: Sequence[NamedNumber], bold: set[tuple[int, int]], caption: str, source: str
 ) -> tuple[dict[tuple[str, str, str], str], str]:
@@ -43,7 +46,7 @@ def find_directions(
             return dict.fromkeys(unsaid, by_words), _say(by_words, f"by {where}")
     if by_bold := _by_bold(unsaid, bold):
         return dict.fromkeys(unsaid, by_bold), _say(by_bold, "as the bold numbers are")
-    return {}, ""
+    return {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
 
 
 def title_direction(text: str) -> str:

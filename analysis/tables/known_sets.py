@@ -133,8 +133,8 @@ def find_known(names: Sequence[str], hint: str = "") -> str:
         return ""
     if titles[0] == CORRUPTED:
         return _corrupted(hint)
-    if titles[0] == "MMLU" and (other := re.search(r"C-?Eval|CMMLU|\w+MMLU(?:-\w+)?", hint)):
-        return other.group()
+    if titles[0] == "MMLU" and (titled := re.search(r"C-?Eval|CMMLU|\w+MMLU(?:-\w+)?", hint)):
+        return titled.group()
     return titles[0]
 
 
@@ -200,10 +200,9 @@ def _is_part(text: str, spelled: Iterable[str], candidate: SetWithParts, number:
 
 def is_part(name: str, title: str) -> bool:
     """Return True if a name, or each end of a pair, is that of a part of a known set."""
-    candidates = [candidate for candidate in KNOWN if candidate.name == title] or [
-        candidate for candidate in KNOWN if candidate.name == CORRUPTED
-    ]
-    for candidate in candidates:
+    if title not in {candidate.name for candidate in KNOWN}:
+        title = "MMLU" if re.search("mmlu|eval", title, re.I) else CORRUPTED
+    for candidate in (candidate for candidate in KNOWN if candidate.name == title):
         for text in _parts_of_pair(name) or [name]:
             if len(text.strip()) == 1 or _plain(text) in itertools.chain.from_iterable(candidate.parts):
                 return True

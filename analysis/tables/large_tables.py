@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ def condense(grid: Grid, settings: ReaderSettings) -> tuple[Grid, ReaderSettings
     """
     assert grid.frame is not None
     body = split_head(grid, settings.head or 1)
-    texts = (text for row in body.grid.rows for text in row)
+    texts = itertools.chain.from_iterable(body.grid.rows)
     cells = ParsedCells(body, find_decimal(texts, settings.decimal, grid.source), settings.value_in_cell)
     columns = find_columns(body, cells, settings)
     layout = find_layout(body, cells, columns, settings, is_export=False)
@@ -46,7 +47,8 @@ def condense(grid: Grid, settings: ReaderSettings) -> tuple[Grid, ReaderSettings
             f"{grid.source}: has {len(counts):,} lines that differ in {', '.join(heads)}; at most {MOST_ROWS:,} are "
             "read: leave columns out with leave_out="
         )
-    rows = [[*heads, *(f"{body.name(column)}{end}" for end in ("", " std") for column in columns.scores), "num_runs"]]
+    measures = [body.name(column) for column in columns.scores]
+    rows = [[*heads, *measures, *(f"{measure} std" for measure in measures), "num_runs"]]
     names = counts.index.to_frame().to_numpy().tolist()
     means = groups[columns.scores].mean().to_numpy().tolist()
     deviations = groups[columns.scores].std().to_numpy().tolist()

@@ -145,7 +145,7 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
 
 
 def _has_letters(texts: Sequence[str]) -> bool:
-    return any(sign.isalpha() for text in texts for sign in text)
+    return any(map(str.isalpha, "".join(texts)))
 
 
 def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:

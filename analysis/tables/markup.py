@@ -52,6 +52,8 @@ def squeeze(text: str) -> str:
         .replace("\u200b", "")
         .replace("\ufeff", "")
         .replace("\u2019", "'")
+        .replace("↗", "↑")
+        .replace("↘", "↓")
     )
     return " ".join(text.split())
 
@@ -90,10 +92,17 @@ def clean_html(raw: str) -> str:
     text = re.sub(r"<(sub|sup)\b[^>]*>(.*?)</\1>", _lowered, text, flags=re.S | re.I)
     text = _TAG.sub("", text)
     text = html.unescape(html.unescape(text))
-    text = _EMOJI.sub(lambda match: "✗" if match[1] == "x" else "✓" if "check" in match[1] else " ", text)
+    text = _EMOJI.sub(_sign_of_emoji, text)
     if "$" in text or "\\(" in text:
         text = re.sub(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)", lambda m: clean_formula(m.group(1) or m.group(2)), text)
     return squeeze(text)
+
+
+def _sign_of_emoji(match: re.Match[str]) -> str:
+    """Return a cross or a tick for the emoji that show one; a blank for others."""
+    if match[1] == "x":
+        return "✗"
+    return "✓" if "check" in match[1] else " "
 
 
 def _lowered(match: re.Match[str]) -> str:

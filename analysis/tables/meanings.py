@@ -39,7 +39,7 @@ class Meaning:
 def find_meanings(paths: Sequence[tuple[str, ...]], hint: str = "") -> tuple[list[Meaning], list[str]]:
     """Return what each column stands for, by the names above it, and notes. hint: words around the table."""
     notes: list[str] = []
-    depth = max((len(path) for path in paths), default=0)
+    depth = max(map(len, paths), default=0)
     aligned = [("",) * (depth - len(path)) + path for path in paths]
     kinds = [_kind_of_level([path[level] for path in aligned], is_last=level == depth - 1) for level in range(depth)]
     if "name" not in kinds and "metric" not in kinds:
@@ -57,7 +57,7 @@ def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
     distinct = list(dict.fromkeys(text for text in texts if text))
     if not distinct:
         return "none"
-    if all(say.split_kind(text) for text in distinct):
+    if all(map(say.split_kind, distinct)):
         return "split"
     if all(re.fullmatch(r"\d+[- ]?shots?", text.lower()) for text in distinct):
         return "setting"
@@ -217,7 +217,7 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     if not any(len(parts) > 1 for parts in split):
         split = _parts_of_dashes(meanings)
     if not any(len(parts) > 1 for parts in split):
-        split = [_numbered_part(meaning.dataset) for meaning in meanings]
+        split = list(map(_numbered_part, map(_dataset_of, meanings)))
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
@@ -240,6 +240,10 @@ def _numbered_part(name: str) -> list[str]:
     return list(match.groups()) if match and say.OF_DATA.search(match[1]) else [name]
 
 
+def _dataset_of(meaning: Meaning) -> str:
+    return meaning.dataset
+
+
 def _parts_of_dashes(meanings: Sequence[Meaning]) -> list[list[str]]:
     """Return names like `WTC - Task 1` in two; pairs of domains like `Amazon - DSLR` stay as they are."""
     split = [re.split(r"\s+[-–—]\s+", meaning.dataset, maxsplit=1) for meaning in meanings]
@@ -257,7 +261,7 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     free = [meaning for meaning in meanings if not meaning.block and meaning.dataset]
     names = [meaning.dataset for meaning in free]
     known_set = find_known(names, hint) or _known_corruptions(names, hint)
-    every = [meaning.dataset for meaning in meanings]
+    every = list(map(_dataset_of, meanings))
     are_single = len({meaning.block for meaning in meanings} - {""}) in (0, len(meanings))
     if not known_set and are_single and len(every) > 1 and _are_levels(every):
         notes.append(f"{', '.join(dict.fromkeys(every))} are levels of one data set, which the table does not name")
@@ -284,7 +288,7 @@ def _are_levels(names: Sequence[str]) -> bool:
     """Return True for names like 15 %, K=4 and 5-shot, or 0, 1, 2, ...: levels of a setting, numbered domains."""
     distinct = list(dict.fromkeys(names))
     is_numbering = distinct in ([str(first + n) for n in range(len(distinct))] for first in (0, 1))
-    return is_numbering or all(_LEVEL.fullmatch(name) for name in distinct)
+    return is_numbering or all(map(_LEVEL.fullmatch, distinct))
 
 
 def _beside_parts(meaning: Meaning, blocks: set[str]) -> Meaning:
@@ -319,7 +323,7 @@ def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) 
         notes.append(f"{', '.join(groups)} are parts of {known_set}, by their names")
         return [replace(m, block=known_set, dataset=f"{m.block} {m.dataset}") if m.block else m for m in meanings]
     every = [meaning.dataset for meaning in with_block if not say.is_metric(meaning.dataset)]
-    if not any(title_of(block) for block in groups) and (known_set := find_known(every, hint)):
+    if not any(map(title_of, groups)) and (known_set := find_known(every, hint)):
         notes.append(f"{', '.join(groups)} group parts of {known_set}, by their names")
         return [_in_known_set(meaning, known_set) if meaning.block else meaning for meaning in meanings]
     result = []
@@ -365,7 +369,7 @@ def _with_direction(meaning: Meaning, path: Sequence[str]) -> Meaning:
 
 def apply_blocks(meanings: Sequence[Meaning], blocks: Mapping[str, Sequence[str]]) -> list[Meaning]:
     """Return the meanings with the user's blocks. Raises UsageError for a data set that is not there."""
-    names = {meaning.dataset for meaning in meanings} | {meaning.name for meaning in meanings}
+    names = {*map(_dataset_of, meanings), *(meaning.name for meaning in meanings)}
     by_name = {}
     for block, parts in blocks.items():
         for part in parts:

@@ -7,49 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from biasbed.analysis.tables import vocabulary as say
 from biasbed.errors import UsageError, shown
 
-MISSING = {
-    *(
-        "",
-        "-",
-        "--",
-        "---",
-        "–",
-        "—",
-        "―",
-        "nan",
-        "na",
-        "n/a",
-        "n.a.",
-        "none",
-        "null",
-        "?",
-        "/",
-        "\\",
-        "tbd",
-        "tba",
-        "oom",
-    ),
-    *(
-        "oot",
-        "dnf",
-        "nr",
-        "n.r.",
-        "missing",
-        "*",
-        "...",
-        "…",
-        "x",
-        "×",
-        "not reported",
-        "n.d.",
-        "nil",
-        "undefined",
-        "- -",
-    ),
-    *("-/-", "–/–", "—/—", "- / -", "timeout", "fail", "failed", "<na>", "#n/a", "#na"),
-}
 _MARKS = "*†‡§¶#^°▲▼✓✗↑↓"
 _FIGURE = r"[+-]?(?:[0-9]+(?:[.,' ][0-9]+)*[.]?|[.,][0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<value>{_FIGURE})\s*(?P<percent>%|pp|pts?)?\s*", re.ASCII)
@@ -78,7 +38,7 @@ def is_missing(text: str) -> bool:
     folded = text.strip().casefold()
     if re.fullmatch(r"nan\W+nan\W*", folded):
         return True
-    if folded in MISSING or (len(folded) < 12 and folded.strip("()[]") in MISSING):
+    if folded in say.MISSING or (len(folded) < 12 and folded.strip("()[]") in say.MISSING):
         return True
     return (
         len(folded) < 12

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
+from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.numbers import Decimal, Number, is_missing, is_pair, parse_number, pick_value
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.errors import UsageError, listed
@@ -83,6 +84,7 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     """Return what each column holds, as the user says, as heads say, and as cells show."""
     columns = TableColumns()
     width = body.grid.width
+    _refuse_unknown(body, settings.leave_out)
     left_out = {column for column in range(width) if _is_named(body, column, settings.leave_out)}
     columns.left_out += [(body.name(column), "as you say") for column in sorted(left_out)]
     free = [column for column in range(width) if column not in left_out]
@@ -110,7 +112,17 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
 def _is_named(body: Body, column: int, names: Sequence[str]) -> bool:
     spelled = {body.name(column), body.leaf(column), say.without_arrow(body.leaf(column))}
     folded = {name.casefold() for name in spelled}
-    return any(name.casefold() in folded for name in names)
+    return any(squeeze(name).casefold() in folded for name in names)
+
+
+def _refuse_unknown(body: Body, names: Sequence[str]) -> None:
+    """Raise UsageError for a name that is to be left out and is neither a column's nor in a cell."""
+    cells = {text.casefold() for row in body.grid.rows for text in row}
+    for name in names:
+        is_column = any(_is_named(body, column, [name]) for column in range(body.grid.width))
+        if not is_column and squeeze(name).casefold() not in cells:
+            heads = [body.name(column) for column in range(body.grid.width)]
+            raise UsageError(f"leave_out={name}: no column or line has this name{nearest(name, heads)}")
 
 
 def is_described(body: Body, column: int) -> bool:
@@ -193,8 +205,8 @@ def _are_seeds(cells: ParsedCells, column: int) -> bool:
 
 
 def _is_split_or_metric(texts: Sequence[str]) -> bool:
-    filled = [text for text in texts if text]
-    return bool(filled) and all(say.split_kind(text) for text in filled)
+    filled = list(filter(None, texts))
+    return bool(filled) and all(map(say.split_kind, filled))
 
 
 def _take_signs(body: Body, columns: TableColumns, texts: list[int]) -> list[int]:
@@ -283,26 +295,7 @@ def _is_setting_name(name: str) -> bool:
     spoken = say.split_words(name.rpartition(".")[2])
     if any(say.is_metric(word) and word not in ("time", "seconds", "p", "r") for word in spoken):
         return False
-    return any(
-        word in say.COSTS
-        or word in say.TIMES
-        or word
-        in (
-            "num",
-            "dim",
-            "decay",
-            "rate",
-            "alpha",
-            "beta",
-            "gamma",
-            "lambda",
-            "temperature",
-            "steps",
-            "learning",
-            "timestamp",
-        )
-        for word in spoken
-    )
+    return not say.LOGGED_SETTINGS.isdisjoint(spoken)
 
 
 def _without_other_numbers(
@@ -329,8 +322,8 @@ def _without_other_numbers(
 
 def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
     """Return the columns of 0 and 1 alone beside columns of decimals."""
-    flags = {column for column in numeric if {text for text in body.cells(column) if text} == {"0", "1"}}
-    decimals = [column for column in numeric if any("." in text for text in body.cells(column))]
+    flags = {column for column in numeric if set(filter(None, body.cells(column))) == {"0", "1"}}
+    decimals = [column for column in numeric if "." in "".join(body.cells(column))]
     return flags if len(flags) < len(decimals) else set()
 
 
@@ -347,6 +340,8 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "the harmonic mean of others"
     if re.search(r"\bp[- ]?values?\b|\bstatistic$", leaf, re.I):
         return "the result of a test"
+    if "loss" in spoken and spoken & say.TRAINING:
+        return "a loss of the training"
     if say.letters(leaf) in say.ELSEWHERE:
         return "a result reported elsewhere"
     are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
@@ -380,14 +375,15 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
 def _has_sibling(body: Body, column: int) -> bool:
     """Return True if other columns have a name below the same upper ones."""
     path = body.path(column)
-    siblings = [body.path(other) for other in range(1, body.grid.width) if other != column]
+    siblings = [body.path(number) for number in range(1, body.grid.width) if number != column]
     return sum(sibling[:-1] == path[:-1] and sibling[-1:] != path[-1:] for sibling in siblings) > 1
 
 
 def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
     spoken = set(say.split_words(leaf))
-    has_measure = any(say.is_metric(part) for text in name.split(" / ")[:-1] for part in re.split(r"[()]", text))
+    upper = re.split(r"[()]| / ", name.rpartition(" / ")[0])
+    has_measure = any(map(say.is_metric, upper))
     if has_measure or (spoken & say.TIMES and say.arrow(name)):
         return False
     if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(
@@ -407,18 +403,18 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b", leaf, re.I
     ):
         return True
-    return 2 * sum(bool(_WITH_UNIT.fullmatch(text)) for text in texts) > len(texts)
+    return 2 * len(list(filter(_WITH_UNIT.fullmatch, texts))) > len(texts)
 
 
 def _names_lines(body: Body, column: int) -> bool:
     """Return True for different whole numbers in a first column without a head, which are no numbering."""
     texts = body.cells(column)
-    are_whole = all(text.isdigit() for text in texts)
+    are_whole = all(map(str.isdigit, texts))
     return column == 0 and not body.leaf(0) and are_whole and len(set(texts)) == len(texts) and not _is_numbering(texts)
 
 
 def _is_numbering(texts: Sequence[str]) -> bool:
-    if not all(text.isdigit() for text in texts) or len(set(texts)) < max(len(texts), 2):
+    if not all(map(str.isdigit, texts)) or len(set(texts)) < max(len(texts), 2):
         return False
     return sorted(map(int, texts)) in (list(range(len(texts))), list(range(1, len(texts) + 1)))
 

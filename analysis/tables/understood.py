@@ -58,6 +58,16 @@ class Understood:
         return [score for score in self.scores if not score.left_out]
 
     @property
+    def left_out_by_reason(self) -> dict[str, list[str]]:
+        """Columns, lines and data sets that are not compared, by the reason."""
+        left_out = [(reason, name) for name, reason in self.left_out]
+        left_out += [(score.left_out, score.dataset) for score in self.scores if score.left_out]
+        by_reason: dict[str, list[str]] = {}
+        for reason, name in dict.fromkeys(left_out):
+            by_reason.setdefault(reason, []).append(name)
+        return by_reason
+
+    @property
     def assumed_direction(self) -> str:
         """Sentence on the direction of columns for which nothing says it; empty if there is none."""
         names = names_of_columns(self.used)
@@ -89,16 +99,8 @@ class Understood:
             lines.append(_line("seeds", listed(seeds, 8)))
         if self.axes:
             lines.append(_line("axes", self.axes))
-        for name, why in self.left_out:
-            lines.append(_line("left out", f"{shown(name, 60)}: {why}"))
-        counts: dict[str, list[str]] = {}
-        for score in self.scores:
-            if score.left_out:
-                counts.setdefault(score.left_out, []).append(score.dataset)
-        for why, of_reason in counts.items():
-            lines.append(
-                _line("left out", f"{len(of_reason)} scores on {listed(list(dict.fromkeys(of_reason)), 6)}: {why}")
-            )
+        for reason, names in self.left_out_by_reason.items():
+            lines.append(_line("left out", f"{listed([shown(name, 40) for name in names], 12)}: {reason}"))
         lines += [_line("note", note) for note in self.notes]
         return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,19 +66,15 @@ def make_scores(
     source: str,
     notes: Iterable[str],
     measure: str,
-    tell_apart: Callable[[str, str], Sequence[str]] = lambda first, second: (),
 ) -> UserScores:
-    """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none.
-
-    tell_apart: names the columns in which two lines differ that are not read, given where the lines are.
-    """
+    """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none."""
     seen: dict[tuple[str, str, str], str] = {}
     kept: list[tuple[str, str, str, float]] = []
     empty: list[ScoreRow] = []
     for row in rows:
         key = row.method, row.dataset, row.seed
         if key in seen:
-            raise UsageError(_twice(row, seen[key], tell_apart(seen[key], row.where)))
+            raise UsageError(_twice(row, seen[key]))
         seen[key] = row.where
         if abs(row.score) > measures.LARGEST_SCORE:
             raise UsageError(f"{row.where}: the score {row.score:g} of {row.method} on {row.dataset} is beyond 1e100")
@@ -101,15 +97,9 @@ def make_scores(
     return UserScores(source, table, tuple(lines), measure)
 
 
-def _twice(row: ScoreRow, first: str, apart: Sequence[str]) -> str:
+def _twice(row: ScoreRow, first: str) -> str:
     """Return the message on a second score of one cell."""
     first = first.rpartition(", ")[2]
-    if apart:
-        columns = " and ".join(f"'{name}'" for name in apart[:3])
-        return (
-            f"{row.where}: {row.method} on {row.dataset} is there already ({first}): keep the lines of one value of "
-            f"{columns}"
-        )
     if row.seed:
         return f"{row.where}: {row.method} on {row.dataset} with seed {row.seed} is there already ({first}): keep one"
     return (

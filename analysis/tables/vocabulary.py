@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from functools import cache
 
 
-def _words(text: str) -> frozenset[str]:
+def _terms(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -33,7 +33,7 @@ DATASETS = _ordered(
     benchmarks данные
     """
 )
-PARTS = _words("domain environment env shift corruption subset category target testenv testdomain")
+PARTS = _terms("domain environment env shift corruption subset category target testenv testdomain")
 BLOCKS = _ordered("block benchmark suite collection datasetgroup dataset data family")
 METRICS = _ordered("metric metrics measure measures criterion metricname 指标 métrique metrik")
 SEEDS = _ordered("seed seeds randomseed run trial fold repeat repetition replicate randomstate")
@@ -43,15 +43,14 @@ SCORES = _ordered(
     testacc top1 bleu mse rmse exactmatch wert valeur
     """
 )
-SPREADS = _words(
+SPREADS = _terms(
     """
     std sd stdev stddev deviation se sem stderr var variance ci ci95 ± pm standarddeviation standarderror err
     uncertainty moe σ stds standard
     """
 )
-STANDARD_ERRORS = _words("se sem stderr standarderror")
-COUNTS = _words("n num runs numruns nruns numseeds nseeds count support wins losses ties")
-REFERENCES = _words(
+STANDARD_ERRORS = _terms("se sem stderr standarderror")
+REFERENCES = _terms(
     """
     reference references ref refs paper citation venue published publication journal conference pub code link
     links url github author authors submitted submitter team org organization license date updated notes note
@@ -59,14 +58,14 @@ REFERENCES = _words(
     weights config download log logs doi arxiv bibtex hash commit file path name
     """
 )
-TEXTS = _words("type types source category kind group open license standalone winner interpolation")
-VARIANTS = _words(
+TEXTS = _terms("type types source category kind group open license standalone winner interpolation")
+VARIANTS = _terms(
     """
-    backbone backbones architecture arch encoder pretraining pretrained init variant transformation setting
+    backbone backbones decoder architecture arch encoder pretraining pretrained init variant transformation setting
     settings configuration mode version augmentation features
     """
 )
-COSTS = _words(
+COSTS = _terms(
     """
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
     sizes latency throughput fps speed memory mem vram gpu gpus epoch epochs steps step iter iters iterations
@@ -76,26 +75,26 @@ COSTS = _words(
     patch
     """
 )
-TIMES = _words("time latency runtime seconds fps speed throughput")
-RANKS = _words("rank ranks ranking rang rango 排名 place position pos")
-GAINS = _words("gain gains δ improvement improv improve delta diff difference change impr")
+TIMES = _terms("time latency runtime seconds fps speed throughput")
+RANKS = _terms("rank ranks ranking rang rango 排名 place position pos")
+GAINS = _terms("gain gains δ improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
-ELSEWHERE = _words("origin original reported paper published official papernumber originalpaper")
-AVERAGES = _words(
+ELSEWHERE = _terms("origin original reported paper published official papernumber originalpaper")
+AVERAGES = _terms(
     """
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
     gemiddelde avgs means 평균 ave aver mittel
     """
 )
-MAYBE_AVERAGES = _words("overall total all score final summary aggregate macro 综合 总分 gesamt")
-_AVERAGE_FILLERS = _words(
+MAYBE_AVERAGES = _terms("overall total all score final summary aggregate macro 综合 总分 gesamt")
+_AVERAGE_FILLERS = _terms(
     """
     acc accuracy score scores all over of the domains datasets tasks sets across error rate performance top 1
     top1 test total overall result results perf err 5 6 4 7 8 10 3 map f1 auroc auc iou miou dice psnr mean
     """
 )
 # Words of measures: of which more is better, and of which less.
-HIGHER = _words(
+HIGHER = _terms(
     """
     acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel
     rouge1 rouge2 meteor cider spice ndcg mrr hits hit iou miou dice oa aa mf1 kappa nmi ari psnr ssim pearson
@@ -107,7 +106,7 @@ HIGHER = _words(
     acc1 acc5 success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
     """
 )
-LOWER = _words(
+LOWER = _terms(
     """
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency
     runtime mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe
@@ -117,13 +116,14 @@ LOWER = _words(
     """
 )
 # Words of measures that names of data sets also have.
-AMBIGUOUS = _words(
+AMBIGUOUS = _terms(
     """
-    distance time gap drop loss rank match hit return coverage success purity pro top p r aa oa em cd fm map
+    distance time gap drop rank match hit return coverage success purity pro top p r aa oa em cd fm map
     worst exact pass balanced fn fp ace
     """
 )
-_FILLERS = _words(
+WEAK = _terms("p r top top1 top5 worst match exact hit pass")  # words that alone say no direction
+_FILLERS = _terms(
     """
     test best macro micro mean avg average score scores rate at k per class overall weighted natural robust
     clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
@@ -133,10 +133,10 @@ _FILLERS = _words(
     """
 )
 _EXTRA = re.compile(r"(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I)
-VALIDATION = _words("val valid validation dev development 开发集 验证集 eval_dev validationset")
-TRAINING = _words("train training 训练集 trainset")
-TEST = _words("test testing 测试集 eval evaluation held out te")
-GENERIC = _words(
+VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
+TRAINING = _terms("train training 训练集 trainset")
+TEST = _terms("test testing 测试集 eval evaluation held out te")
+GENERIC = _terms(
     """
     dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks
     targetdomain testdomain testdomains targetdomains results performance source algorithms evaluation testset
@@ -147,18 +147,31 @@ GENERIC = _words(
     """
 )
 # First words of a second line of the head.
-SECOND_HEADS = _words(
+SECOND_HEADS = _terms(
     """
     target targets targetdomain testdomain domain domains dataset datasets task tasks metric metrics measure
     measures corruption severity level category split
     """
 )
-PROPERTIES = _words(
+PROPERTIES = _terms(
     """
     shift shifts classes images samples domains size ratio instances examples train test features nodes edges
     labels length resolution license year type val snt wrd sub del ins corr
     """
 )
+# Marks of a cell without a score, in small letters.
+MISSING = _terms(
+    r"""
+    - -- --- – — ― nan na n/a n.a. none null ? / \ tbd tba oom oot dnf nr n.r. missing * ... … x × n.d. nil undefined
+    -/- –/– —/— timeout fail failed <na> #n/a #na
+    """
+) | {"", "- -", "- / -", "not reported"}
+# Words of settings, as runs log them beside their metrics, and the last ones of a line of a table of settings.
+LOGGED_SETTINGS = (
+    _terms("num dim decay rate alpha beta gamma lambda temperature steps learning timestamp") | COSTS | TIMES
+)
+LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
+TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
     r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
@@ -177,7 +190,7 @@ BACKBONES = re.compile(
     re.I,
 )
 OF_METHODS = re.compile(
-    r"\bmodel\b|\bmethod\b|\bclassifier\b|\berm\b|\birm\b|group.?dro|\bcoral\b|\bdann\b|\bcdan|\bmldg\b|sagnet|\bswad\b|\bmiro\b|\bvrex\b|\bmmd\b|\brsc\b|"
+    r"\bmodel\b|(?:fix|mix|flex)match|pseudo.?label|mean.?teacher|\bsupervised\b|\bvat\b|\bmethod\b|\bclassifier\b|\berm\b|\birm\b|group.?dro|\bcoral\b|\bdann\b|\bcdan|\bmldg\b|sagnet|\bswad\b|\bmiro\b|\bvrex\b|\bmmd\b|\brsc\b|"
     r"mixstyle|\bmixup|cutmix|augmix|randaugment|deepaugment|infodrop|padain|\btent\b|\bcotta\b|\beata\b|\brotta\b|\blame\b|"
     r"llama|\bgpt|mistral|qwen|gemini|claude|\bsvm\b|forest|boost|\bknn\b|1nn|naive.?bayes|logistic|baseline|\bours\b|\(ours\)|"
     r"\bmlp\b|decision.?tree|\bc4\.?5\b|\bjtt\b|\bdfr\b|\blff\b|\bcql\b|\biql\b|td3|\bsac\b|\bppo\b|\bdqn\b|\bbc\b|"
@@ -242,9 +255,7 @@ def direction(name: str) -> str:
         return "no"
     if any(word.startswith("fpr") or word.endswith(("error", "loss")) for word in spoken):
         return "no"
-    if spoken & (HIGHER - {"p", "r", "top", "worst", "match", "exact", "hit", "pass"}) or _EXTRA.fullmatch(
-        name.strip()
-    ):
+    if spoken & (HIGHER - WEAK) or (_EXTRA.fullmatch(name.strip()) and not spoken & WEAK):
         return "yes"
     return ""
 
@@ -289,24 +300,7 @@ def average_kind(name: str) -> str:
 def is_setting(name: str) -> bool:
     """Return True for the name of a training's setting, as a line of a table of settings has it."""
     spoken = split_words(re.sub(r"[(\[].*?[)\]]", "", name))
-    if spoken[-2:] in (
-        ("learning", "rate"),
-        ("weight", "decay"),
-        ("batch", "size"),
-        ("image", "size"),
-        ("hidden", "size"),
-    ):
-        return True
-    return bool(spoken) and spoken[-1] in {
-        "lr",
-        "epochs",
-        "dropout",
-        "momentum",
-        "optimizer",
-        "iterations",
-        "warmup",
-        "steps",
-    }
+    return spoken[-2:] in TWO_OF_SETTINGS or (bool(spoken) and spoken[-1] in LAST_OF_SETTINGS)
 
 
 def is_variant(name: str) -> bool:

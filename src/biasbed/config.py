@@ -333,7 +333,7 @@ class RelianceSettings:
     sets: tuple[str, ...] = setting(
         (), "evaluation sets that are also tested without shape, texture or colour, as <set>_reliance", identity=False
     )
-    whole: bool = setting(False, "suppress by all ten means in all strengths, not one a cue", identity=False)
+    every_strength: bool = setting(False, "suppress by all ten means in all strengths, not one a cue", identity=False)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ EVALUATE_SHARED = (
         "corrupted.seed",
         "corrupted.frost",
         "reliance.sets",
-        "reliance.whole",
+        "reliance.every_strength",
         "limit",
         "mean",
         "std",

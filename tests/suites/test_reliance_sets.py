@@ -43,7 +43,7 @@ def test_a_set_shows_the_network_s_images_without_suppression_and_under_each() -
 def test_the_sets_are_those_beside_the_word_or_those_of_the_setting() -> None:
     names = [member.name for member in opened(sets="edge,sketch,reliance").sets]
     assert names == ["edge", "sketch", "edge_reliance", "sketch_reliance"]
-    suite = opened(**{"reliance.sets": "sketch", "reliance.whole": True})
+    suite = opened(**{"reliance.sets": "sketch", "reliance.every_strength": True})
     assert [member.name for member in suite.sets if "reliance" in member.name] == ["sketch_reliance_whole"]
     every = opened(sets="reliance").sets
     assert {f"{member.name}_reliance" for member in every if member.counts} == {

@@ -109,7 +109,7 @@ def condition_name(suppression: str, constants: Sequence[float]) -> str:
 
 def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
     """Return a set of the original's images under the suppressions. Raises UsageError if OpenCV is missing."""
-    is_whole = config.reliance.whole
+    is_whole = config.reliance.every_strength
     name = f"{original.name}{WHOLE_SUFFIX if is_whole else SUFFIX}"
     shown = conditions(is_whole)
     source = suppressed(original.source, name, original.transform, original.preprocessing, shown, config.corrupted.seed)
@@ -142,11 +142,12 @@ def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
         return Derived("test", measure, name, "lost_share", cells, (chance,), higher_is_better=False)
 
     for suppression in SUPPRESSIONS:
-        shown = [other for other in source.conditions if other.split("-")[0] == suppression]
+        shown = [condition for condition in source.conditions if condition.split("-")[0] == suppression]
         if shown:
             yield value(f"loss_by_{suppression}", shown)
     for cue, suppression in STANDS_FOR.items():
-        yield value(f"{WORD}_{cue}", [other for other in source.conditions if other.split("-")[0] == suppression])
+        shown = [condition for condition in source.conditions if condition.split("-")[0] == suppression]
+        yield value(f"{WORD}_{cue}", shown)
 
 
 def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:

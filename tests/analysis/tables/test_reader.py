@@ -6,10 +6,11 @@ import collections
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
-from biasbed.analysis.tables.formats import read_grids
+from biasbed.analysis.tables.formats import grid_of_frame, read_grids
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
 from biasbed.errors import UsageError
@@ -59,3 +60,12 @@ def test_a_table_that_holds_no_clear_scores_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=TRUTH[name]["refused"]) as refusal:
         understand(read_grids(FOLDER / name), ReaderSettings())
     assert "\n" not in str(refusal.value)
+
+
+def test_a_name_to_leave_out_that_is_nowhere_is_refused() -> None:
+    """And one with another arrow of the same direction, as printed, is found."""
+    grid = grid_of_frame(pd.DataFrame({"method": ["a", "b"], "photo ↘": [1.5, 2.5], "sketch": [3.5, 4.5]}))
+    scores = understand([grid], ReaderSettings(leave_out=("photo ↘",))).used
+    assert {score.dataset for score in scores} == {"sketch"}
+    with pytest.raises(UsageError, match=r"^leave_out=sketsh: no column or line has this name; did you mean 'sketch'"):
+        understand([grid], ReaderSettings(leave_out=("sketsh",)))
