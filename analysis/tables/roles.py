@@ -117,11 +117,14 @@ def _is_named(body: Body, column: int, names: Sequence[str]) -> bool:
 
 def _refuse_unknown(body: Body, names: Sequence[str]) -> None:
     """Raise UsageError for a name that is to be left out and is neither a column's nor in a cell."""
-    cells = {text.casefold() for row in body.grid.rows for text in row}
+    columns = range(body.grid.width)
+    cells: set[str] = set()
+    for row in body.grid.rows:
+        cells.update(map(str.casefold, row))
     for name in names:
-        is_column = any(_is_named(body, column, [name]) for column in range(body.grid.width))
+        is_column = any(_is_named(body, column, [name]) for column in columns)
         if not is_column and squeeze(name).casefold() not in cells:
-            heads = [body.name(column) for column in range(body.grid.width)]
+            heads = list(map(body.name, columns))
             raise UsageError(f"leave_out={name}: no column or line has this name{nearest(name, heads)}")
 
 

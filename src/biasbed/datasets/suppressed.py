@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ def suppressed(
             suppress(np.zeros((32, 32, 3), np.uint8), SUPPRESSIONS[condition.suppression], condition.constants, 0, "")
     count, images = len(conditions), len(originals)
     names = tuple(condition.name for condition in conditions)
-    columns = {}
+    columns: dict[str, Any] = {}
     for column in ("y", "domain", "bias", "group", "accepted"):
         values = getattr(originals, column)
         columns[column] = None if values is None else np.concatenate([values] * count)

@@ -64,8 +64,9 @@ def test_a_table_that_holds_no_clear_scores_is_refused(name: str) -> None:
 
 def test_a_name_to_leave_out_that_is_nowhere_is_refused() -> None:
     """And one with another arrow of the same direction, as printed, is found."""
-    grid = grid_of_frame(pd.DataFrame({"method": ["a", "b"], "photo ↘": [1.5, 2.5], "sketch": [3.5, 4.5]}))
-    scores = understand([grid], ReaderSettings(leave_out=("photo ↘",))).used
-    assert {score.dataset for score in scores} == {"sketch"}
+    scores = {"photo ↘": [1.5, 2.5, 3.5], "sketch": [3.5, 4.5, 5.5], "edge": [6.5, 7.5, 8.5]}
+    grid = grid_of_frame(pd.DataFrame({"method": ["erm", "mixup", "coral"], **scores}))
+    used = understand([grid], ReaderSettings(leave_out=("photo ↘",))).used
+    assert {score.dataset for score in used} == {"sketch", "edge"}
     with pytest.raises(UsageError, match=r"^leave_out=sketsh: no column or line has this name; did you mean 'sketch'"):
         understand([grid], ReaderSettings(leave_out=("sketsh",)))
