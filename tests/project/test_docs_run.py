@@ -26,6 +26,7 @@ NEEDS = {
     "weights that are downloaded": r"named:|weights\W",
     "the tests themselves": r"(biasbed|-e) test\b",
     "prepared images of the paper's size": r"deepaug",
+    "an installed plug-in": r"\bbrighter\b",
 }
 SMALL = {"trials": "2", "repeats": "1", "n": "1", "workers": "1"}  # in place of what is printed
 ADDED = {"limit": "100", "epochs": "1", "device": "cpu"}
