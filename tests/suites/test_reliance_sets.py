@@ -12,7 +12,7 @@ pytest.importorskip("cv2", reason="OpenCV is an extra")
 from biasbed import measures
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
 from biasbed.errors import UsageError
-from biasbed.suites import open_suite
+from biasbed.suites import make_suite, open_suite
 from biasbed.suites.reliance_sets import condition_name, conditions
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
@@ -49,6 +49,14 @@ def test_the_sets_are_those_beside_the_word_or_those_of_the_setting() -> None:
     assert {f"{member.name}_reliance" for member in every if member.counts} == {
         member.name for member in every if not member.counts
     }
+
+
+def test_a_suite_that_is_not_opened_yet_knows_the_word_too() -> None:
+    """An evaluation asks for its classes, and a check for its data sets, before any image is opened."""
+    for sets, named in (("edge,reliance", ("edge",)), ("reliance", "auto")):
+        suite = make_suite(resolve({"suite": "demo", "sets": sets}))
+        assert suite.config.sets == named
+        assert set(suite.known_classes()) >= {"edge"}
 
 
 def test_images_of_a_user_s_folder_have_reliance_too(image_root: Path) -> None:

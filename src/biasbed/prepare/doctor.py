@@ -88,7 +88,7 @@ class Check(Maker[CheckOptions]):
         if not data_sets:
             print(f"the suite '{suite.name}' has no data sets on disk: nothing to check")
             return
-        sets, data_dir = self.config.sets, suite.data_root
+        sets, data_dir = suite.config.sets, suite.data_root
         chosen = choose([data_set.name for data_set in data_sets], sets, "data set")
         findings = [examine(data_set, data_dir, self.options.hash) for data_set in data_sets if data_set.name in chosen]
         print("\n".join([*_table(findings, data_dir), *_notes(findings)]))

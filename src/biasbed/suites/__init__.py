@@ -46,7 +46,14 @@ def identifier(name: str) -> str:
 
 
 def make_suite(config: Config) -> Suite[Any]:
-    """Return the configured suite; its images are not opened yet."""
+    """Return the configured suite; its images are not opened yet.
+
+    No suite has a set `reliance`: the word among `sets` is about the other sets that they name.
+    """
+    if "reliance" in config.sets:
+        from biasbed.suites.reliance_sets import asked_for
+
+        config = asked_for(config)
     return load(config.suite)(config, identifier(config.suite))
 
 
@@ -69,11 +76,8 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
     """
     from biasbed.data.shard_trees import UnpackedShards
 
-    if "reliance" in config.sets:
-        from biasbed.suites.reliance_sets import asked_for
-
-        config = asked_for(config)
     configured = make_suite(config)
+    config = configured.config
     try:
         suite = configured.open().reading_from(images or _image_store(config))
     except UnpackedShards as error:

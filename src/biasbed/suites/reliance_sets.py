@@ -68,12 +68,10 @@ def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
 
 
 def asked_for(config: Config) -> Config:
-    """Return the settings with `sets=photo,reliance` as `sets=photo reliance.sets=photo`.
+    """Return settings with `sets=photo,reliance` as those with `sets=photo reliance.sets=photo`.
 
     `sets=reliance` alone means the sets that are there; `of_every_set` then names them.
     """
-    if isinstance(config.sets, str) or WORD not in config.sets:
-        return config
     others = tuple(name for name in config.sets if name != WORD)
     names = tuple(dict.fromkeys((*config.reliance.sets, *(others or (WORD,)))))
     return replace(config, sets=others or "auto", reliance=replace(config.reliance, sets=names))
