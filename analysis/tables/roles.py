@@ -84,8 +84,7 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     """Return what each column holds, as the user says, as heads say, and as cells show."""
     columns = TableColumns()
     width = body.grid.width
-    _refuse_unknown(body, settings.leave_out)
-    left_out = {column for column in range(width) if _is_named(body, column, settings.leave_out)}
+    left_out = {column for column in range(width) if is_named(body, column, settings.leave_out)}
     columns.left_out += [(body.name(column), "as you say") for column in sorted(left_out)]
     free = [column for column in range(width) if column not in left_out]
     numeric = [column for column in free if cells.is_numeric(column)]
@@ -109,23 +108,11 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     return columns
 
 
-def _is_named(body: Body, column: int, names: Sequence[str]) -> bool:
+def is_named(body: Body, column: int, names: Sequence[str]) -> bool:
+    """Return True if one of these names is the column's, whole or its last part, with its arrow or without."""
     spelled = {body.name(column), body.leaf(column), say.without_arrow(body.leaf(column))}
     folded = {name.casefold() for name in spelled}
     return any(squeeze(name).casefold() in folded for name in names)
-
-
-def _refuse_unknown(body: Body, names: Sequence[str]) -> None:
-    """Raise UsageError for a name that is to be left out and is neither a column's nor in a cell."""
-    columns = range(body.grid.width)
-    cells: set[str] = set()
-    for row in body.grid.rows:
-        cells.update(map(str.casefold, row))
-    for name in names:
-        is_column = any(_is_named(body, column, [name]) for column in columns)
-        if not is_column and squeeze(name).casefold() not in cells:
-            heads = list(map(body.name, columns))
-            raise UsageError(f"leave_out={name}: no column or line has this name{nearest(name, heads)}")
 
 
 def is_described(body: Body, column: int) -> bool:
@@ -139,7 +126,7 @@ def is_described(body: Body, column: int) -> bool:
 def column_named(body: Body, option: str, name: str) -> int:
     """Return the column with a name. Raises UsageError if there is none."""
     for column in range(body.grid.width):
-        if _is_named(body, column, (name,)):
+        if is_named(body, column, (name,)):
             return column
     heads = [body.name(column) or "(no name)" for column in range(body.grid.width)]
     raise UsageError(f"{option}={name}: {body.grid.source} has no such column{nearest(name, heads)}")
@@ -276,7 +263,7 @@ def _without_settings(body: Body, columns: TableColumns, numeric: list[int], set
     for column in numeric:
         name = body.name(column)
         spoken = set(say.split_words(name.removeprefix("metrics.")))
-        if _is_named(body, column, settings.keep):
+        if is_named(body, column, settings.keep):
             kept.append(column)
         elif name.startswith("metrics."):
             (
@@ -308,7 +295,7 @@ def _without_other_numbers(
     kept = []
     flags = _flags(body, numeric)
     for column in numeric:
-        if _is_named(body, column, settings.keep):
+        if is_named(body, column, settings.keep):
             kept.append(column)
             continue
         reason = other_number(body, cells, column) or ("a flag" if column in flags else "")
@@ -424,13 +411,13 @@ def _is_numbering(texts: Sequence[str]) -> bool:
 
 def _chosen_scores(body: Body, columns: TableColumns, numeric: list[int], name: str) -> list[int]:
     """Return the columns of the measure that the user names; all if it is a measure of another kind of table."""
-    chosen = [column for column in numeric if _is_named(body, column, (name,))]
+    chosen = [column for column in numeric if is_named(body, column, (name,))]
     if not chosen:
         chosen = [column for column in numeric if any(text.casefold() == name.casefold() for text in body.path(column))]
     if not chosen and columns.metric is not None:
         return numeric
     if not chosen:
-        texts = [column for column in range(body.grid.width) if _is_named(body, column, (name,))]
+        texts = [column for column in range(body.grid.width) if is_named(body, column, (name,))]
         if texts:
             return texts[:1]
         heads = [body.name(column) for column in range(body.grid.width) if body.name(column)]

@@ -10,14 +10,16 @@ from biasbed.analysis.tables.grid import Grid
 from biasbed.analysis.tables.head import Body, split_head
 from biasbed.analysis.tables.large_tables import condense
 from biasbed.analysis.tables.layout import Layout, find_layout
+from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.numbers import find_decimal, is_missing, parse_number, refuse_text
 from biasbed.analysis.tables.printed import collect_printed
 from biasbed.analysis.tables.reader import ScoreReader
 from biasbed.analysis.tables.repeats import tell_apart
-from biasbed.analysis.tables.roles import ParsedCells, TableColumns, find_columns, is_described
+from biasbed.analysis.tables.roles import ParsedCells, TableColumns, find_columns, is_described, is_named
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understood import Understood
 from biasbed.errors import UsageError, listed, shown
+from biasbed.settings import nearest
 
 
 def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:
@@ -25,7 +27,7 @@ def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:
     if settings.table:
         if settings.table > len(grids):
             raise UsageError(f"table={settings.table}: {grids[0].source} has {len(grids)} tables")
-        return understand_grid(grids[settings.table - 1], settings)
+        return _with_known_names(understand_grid(grids[settings.table - 1], settings))
     understood, refused = [], []
     for number, grid in enumerate(grids, 1):
         try:
@@ -46,7 +48,14 @@ def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:
     number, result = understood[0]
     if refused:
         result.notes.append(f"table {number} of {len(grids)} in the file; the others are no tables of scores (`table`)")
-    return result
+    return _with_known_names(result)
+
+
+def _with_known_names(table: Understood) -> Understood:
+    """Return the table. Raises UsageError for a name that is to be left out and that it has not."""
+    if table.unknown_name:
+        raise UsageError(table.unknown_name)
+    return table
 
 
 def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
@@ -55,6 +64,7 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
         raise UsageError(grid.problem)
     exports.refuse_curves(grid)
     exported = exports.finished_runs(grid)
+    original = grid
     notes: list[str] = []
     if grid.frame is not None:
         grid, settings, note = condense(grid, settings)
@@ -80,7 +90,24 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     result.printed.is_standard_error = is_error
     copies = [f"{finding.row}: {finding.printed} {finding.text}" for finding in copied_lines(result.printed)]
     result.notes = [*notes, *columns.notes, *body.notes, *result.notes, *copies]
+    result.unknown_name = _find_unknown_name(original, body, result, settings.leave_out)
     return result
+
+
+def _find_unknown_name(original: Grid, body: Body, result: Understood, names: Sequence[str]) -> str:
+    """Return why a name that is to be left out is none of the table; empty if all are.
+
+    original: the table before lines were joined and columns of exports left out.
+    """
+    columns = range(body.grid.width)
+    present = {name.removeprefix("line ").casefold() for name, _ in result.left_out}
+    for row in original.rows:
+        present.update(map(str.casefold, row))
+    for name in names:
+        if squeeze(name).casefold() not in present and not any(is_named(body, column, [name]) for column in columns):
+            heads = list(map(body.name, columns)) if original.frame is None else original.rows[0]
+            return f"leave_out={name}: no column or line has this name{nearest(name, heads)}"
+    return ""
 
 
 def _numeric_texts(body: Body) -> Iterator[str]:

@@ -51,6 +51,7 @@ class Understood:
     notes: list[str] = field(default_factory=list)
     is_standard_error: bool = False
     printed: PrintedNumbers | None = None  # for `check`
+    unknown_name: str = ""  # why a name that is to be left out is none of the table
 
     @property
     def used(self) -> list[Score]:

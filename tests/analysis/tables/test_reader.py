@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from biasbed.analysis.tables.formats import grid_of_frame, read_grids
+from biasbed.analysis.tables.grid import MANY_ROWS
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
 from biasbed.errors import UsageError
@@ -70,3 +71,21 @@ def test_a_name_to_leave_out_that_is_nowhere_is_refused() -> None:
     assert {score.dataset for score in used} == {"sketch", "edge"}
     with pytest.raises(UsageError, match=r"^leave_out=sketsh: no column or line has this name; did you mean 'sketch'"):
         understand([grid], ReaderSettings(leave_out=("sketsh",)))
+
+
+def test_names_to_leave_out_are_looked_for_in_all_that_was_given(tmp_path: Path) -> None:
+    """In columns of runs that become means, in names before their citations, and in the table that is read alone."""
+    many = MANY_ROWS + 4
+    runs = {"method": ["erm", "mixup"] * (many // 2), "seed": range(many), "score": [50.5, 60.5] * (many // 2)}
+    grid = grid_of_frame(pd.DataFrame({**runs, "loss": [1.5, 2.5] * (many // 2)}))
+    assert {score.metric for score in understand([grid], ReaderSettings(leave_out=("loss",))).used} <= {"", "score"}
+    with pytest.raises(UsageError, match=r"^leave_out=los: no column or line has this name; did you mean 'loss'"):
+        understand([grid], ReaderSettings(leave_out=("los",)))
+
+    (tmp_path / "two.md").write_text(
+        "| Method | Photo | Sketch | Edge |\n|---|---|---|---|\n| ERM [12] | 70.1 | 60.2 | 50.3 |\n"
+        "| Mixup [3] | 71.1 | 61.2 | 51.3 |\n| CORAL [4] | 72.1 | 62.2 | 52.3 |\n\nWhere from:\n\n"
+        "| Name | Where |\n|---|---|\n| a | b |\n"
+    )
+    table = understand(read_grids(tmp_path / "two.md"), ReaderSettings(leave_out=("ERM",)))
+    assert {score.method for score in table.used} == {"Mixup", "CORAL"}
