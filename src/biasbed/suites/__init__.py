@@ -91,8 +91,8 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
 
         suite = limited(suite, config.limit)
     if config.reliance.sets:  # of the limited sets, so that every condition has all of their images
-        from biasbed.suites.reliance_sets import of_every_set, with_reliance
+        from biasbed.suites.reliance_sets import with_reliance
 
-        suite = with_reliance(suite, of_every_set(suite, config))
+        suite = with_reliance(suite, config)
     suite.check_calibration(config.scores)
     return suite.with_cadences(config.test_every) if config.test_every else suite

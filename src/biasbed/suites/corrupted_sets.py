@@ -16,8 +16,7 @@ from biasbed.data import transforms
 from biasbed.data.corruptions import BENCHMARK, SIDE
 from biasbed.data.corruptions.released import QUALITY, SHORT
 from biasbed.datasets.on_the_fly import PREPARED, generated
-from biasbed.errors import UsageError
-from biasbed.settings import refuse_unknown
+from biasbed.suites.changed_copies import ChangedCopies, usual_problem
 from biasbed.suites.corruption_errors import MEAN_ERROR, derivations
 from biasbed.suites.sets import EvaluationSet
 
@@ -34,23 +33,14 @@ def with_corrupted(suite: OpenSuite, config: Config) -> OpenSuite:
 
     Raises UsageError for an unknown set, or one that can't be corrupted.
     """
-    from biasbed import record
-
-    originals: dict[EvaluationSet, EvaluationSet] = {}
-    for name in dict.fromkeys(config.corrupted.sets):
-        original = _find_original(suite.sets, name)
-        # A set and its corrupted copy show the same photographs: they are no independent blocks.
-        originals[original] = replace(original, source_images=original.source_images or original.name)
-    copies = [corrupted_set(original, config, suite.store) for original in originals.values()]
-    suite, declared = suite.with_sets(originals), list(suite.derivations)
-    for copy in copies:
-        declared += derivations(copy.name, BENCHMARK)
-    return replace(
-        suite,
-        sets=(*suite.sets, *copies),
-        derivations=tuple(declared),
-        fingerprint=record.digest([suite.fingerprint, *(copy.source.fingerprint() for copy in copies)]),
+    copies = ChangedCopies(
+        "corrupted.sets",
+        SUFFIX,
+        _problem,
+        make=lambda original: corrupted_set(original, config, suite.store),
+        derive=lambda copy: derivations(copy.name, BENCHMARK),
     )
+    return copies.add(suite, config.corrupted.sets)
 
 
 def corrupted_set(
@@ -88,25 +78,11 @@ def frost_folder(config: Config) -> Path:
     return Path(config.data_dir or "").expanduser() / "frost"
 
 
-def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:
-    """Return the set of this name. Raises UsageError if there is none or it can't be corrupted."""
-    by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
-    refuse_unknown(name, by_name, f"corrupted.sets={name}: there is no evaluation set '{name}'")
-    copy = f"{name}{SUFFIX}"
-    problem = f"there is a set '{copy}' already" if copy in by_name else _problem(by_name[name])
-    if problem:
-        raise UsageError(f"corrupted.sets={name}: {problem}")
-    return by_name[name]
-
-
 def _problem(original: EvaluationSet) -> str:
     """Return why a set's images can't be corrupted, as text; empty if they can."""
-    if original.task.several:
-        return "its images have several labels, and errors under corruptions are of one"
-    if original.source.condition is not None:
-        return f"its images are shown under {len(original.source.conditions)} conditions already"
-    if original.source.channels != 3:
-        return f"its images have {original.source.channels} channels, and corruptions are of 3"
+    problem = usual_problem(original, "errors under corruptions are of one", "corruptions are of 3")
+    if problem:
+        return problem
     fed = original.transform(transforms.make_example(original.transform, 3)).shape[-2:]
     for height, width in (fed, (original.source.shape or fed)[-2:]):
         if (height, width) != (SIDE, SIDE):

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from biasbed import record
 from biasbed.config import Config
 from biasbed.data import transforms
 from biasbed.data.corruptions.suppression import (
@@ -23,9 +22,8 @@ from biasbed.data.corruptions.suppression import (
     SUPPRESSIONS,
 )
 from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
-from biasbed.errors import UsageError
 from biasbed.record import BY_CONDITION, Derived, MetricName
-from biasbed.settings import refuse_unknown
+from biasbed.suites.changed_copies import ChangedCopies, usual_problem
 from biasbed.suites.sets import EvaluationSet
 
 if TYPE_CHECKING:
@@ -45,44 +43,31 @@ WHOLE = {name: suppression.strengths for name, suppression in SUPPRESSIONS.items
 
 
 def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
-    """Return the suite with a reliance set of each set that `reliance.sets` names.
+    """Return the suite with a reliance set of each set that `reliance.sets` names; the word `reliance` means all.
 
     Raises UsageError for an unknown set, or one in which no cue can be suppressed.
     """
-    originals: dict[EvaluationSet, EvaluationSet] = {}
-    for name in dict.fromkeys(config.reliance.sets):
-        original = _find_original(suite.sets, name)
-        # A set and its copy show the same photographs: they are no independent blocks.
-        originals[original] = replace(original, source_images=original.source_images or original.name)
-    copies = [reliance_set(original, config) for original in originals.values()]
-    derived = list(suite.derivations)
-    for copy in copies:
-        derived += derivations(copy)
-    suite = suite.with_sets(originals)
-    return replace(
-        suite,
-        sets=(*suite.sets, *copies),
-        derivations=tuple(derived),
-        fingerprint=record.digest([suite.fingerprint, *(copy.source.fingerprint() for copy in copies)]),
+    names = config.reliance.sets
+    if WORD in names:
+        names = tuple(member.name for member in suite.sets if member.counts and not _problem(member))
+    copies = ChangedCopies(
+        "reliance.sets",
+        WHOLE_SUFFIX if config.reliance.every_strength else SUFFIX,
+        _problem,
+        make=lambda original: reliance_set(original, config),
+        derive=derivations,
     )
+    return copies.add(suite, names)
 
 
 def asked_for(config: Config) -> Config:
     """Return settings with `sets=photo,reliance` as those with `sets=photo reliance.sets=photo`.
 
-    `sets=reliance` alone means the sets that are there; `of_every_set` then names them.
+    `sets=reliance` alone means the sets that are there.
     """
     others = tuple(name for name in config.sets if name != WORD)
     names = tuple(dict.fromkeys((*config.reliance.sets, *(others or (WORD,)))))
     return replace(config, sets=others or "auto", reliance=replace(config.reliance, sets=names))
-
-
-def of_every_set(suite: OpenSuite, config: Config) -> Config:
-    """Return the settings with the suite's sets in place of the word `reliance`."""
-    if WORD not in config.reliance.sets:
-        return config
-    names = tuple(member.name for member in suite.sets if member.counts and not _problem(member))
-    return replace(config, reliance=replace(config.reliance, sets=names))
 
 
 def conditions(is_whole: bool) -> tuple[Condition, ...]:
@@ -148,25 +133,9 @@ def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
         yield value(f"{WORD}_{cue}", shown)
 
 
-def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:
-    """Return the set of this name. Raises UsageError if there is none or no cue can be suppressed in it."""
-    by_name = {member.name: member for member in sets}
-    refuse_unknown(name, by_name, f"reliance.sets={name}: there is no evaluation set '{name}'")
-    problem = _problem(by_name[name])
-    if problem:
-        raise UsageError(f"reliance.sets={name}: {problem}")
-    return by_name[name]
-
-
 def _problem(original: EvaluationSet) -> str:
     """Return why no cue can be suppressed in a set's images, as text; empty if it can."""
-    if original.task.several:
-        return "its images have several labels, and reliance is measured by accuracy"
-    if original.source.condition is not None:
-        return f"its images are shown under {len(original.source.conditions)} conditions already"
-    if original.source.channels != 3:
-        return f"its images have {original.source.channels} channels, and cues are suppressed in 3"
-    return ""
+    return usual_problem(original, "reliance is measured by accuracy", "cues are suppressed in 3")
 
 
 def _side(original: EvaluationSet) -> int:
