@@ -91,6 +91,7 @@ def _environment(folder: Path, materials: Path) -> dict[str, str | None]:
 
 def watch(allowed: Sequence[str], report: str) -> None:
     """Limit this process's time and memory, and note every file that it changes elsewhere."""
+    sys.dont_write_bytecode = True  # a module that nobody has imported in this checkout yet is Python's to compile
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     # More than the law allows, which is measured: this only saves the machine.
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * BYTES,) * 2)
