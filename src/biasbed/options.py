@@ -59,18 +59,8 @@ PREPARE_SHARED = (
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *(
-        "corrupted.sets",
-        "corrupted.seed",
-        "corrupted.frost",
-        "reliance.sets",
-        "reliance.every_strength",
-        "limit",
-        "mean",
-        "std",
-        "data.packed",
-        "cache.gb",
-    ),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "reliance.sets", "reliance.every_strength"),
+    *("limit", "mean", "std", "data.packed", "cache.gb"),
     *("scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
     "init_seen",
 )
