@@ -9,6 +9,7 @@ Answers: How is an image corrupted?
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,14 @@ class Corruption:
                 f"{self.name} is defined for images of {defined} pixels, not of {size}: put Resize and "
                 f"CenterCrop({SIDE}) before it"
             )
+
+
+def import_opencv(user: str) -> Any:
+    """Import OpenCV, an optional dependency. Raises UsageError where it is not installed: the user needs it."""
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        raise UsageError(f"{user} needs OpenCV: pip install opencv-python-headless") from None
 
 
 def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:

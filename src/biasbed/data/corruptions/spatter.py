@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
 from biasbed.data.corruptions.blur import smoothed
-from biasbed.data.corruptions.corruption import Constants, Corruption, Rng, Sides, levels, unit, whole_levels
-from biasbed.errors import UsageError
+from biasbed.data.corruptions.corruption import (
+    Constants,
+    Corruption,
+    Rng,
+    Sides,
+    import_opencv,
+    levels,
+    unit,
+    whole_levels,
+)
 
 WATER = np.array([175, 238, 238]) / 255
 MUD = np.array([63, 42, 20]) / 255
@@ -25,7 +32,7 @@ def layer(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
 def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.ndarray:
     """Add drops of water that shine at their edges, or drops of mud that cover the image."""
     _, _, sigma, threshold, gain, is_mud = parameters
-    opencv = _opencv()
+    opencv = import_opencv("spatter")
     liquid = smoothed(drops, sigma)
     liquid[liquid < threshold] = 0
     x = unit(image, np.float32)
@@ -47,13 +54,6 @@ def _water(opencv: Any, liquid: np.ndarray) -> np.ndarray:
     near = opencv.equalizeHist(whole_levels(opencv.blur(near, (3, 3))))
     embossed = opencv.filter2D(near, opencv.CV_8U, EMBOSS)
     return drops * opencv.blur(embossed, (3, 3)).astype(np.float32)
-
-
-def _opencv() -> Any:
-    try:
-        return importlib.import_module("cv2")
-    except ImportError:
-        raise UsageError("spatter needs OpenCV: pip install opencv-python-headless") from None
 
 
 SPATTER = Corruption(

@@ -7,7 +7,7 @@ pixels, as a network gets them, and do not follow the side: on the demo's 40, fi
 
 from __future__ import annotations
 
-import importlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -16,7 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from biasbed.data.corruptions import key
-from biasbed.data.corruptions.corruption import SIDE, Constants, Rng, Sides, integers, nothing, whole_levels
+from biasbed.data.corruptions.corruption import (
+    SIDE,
+    Constants,
+    Rng,
+    Sides,
+    import_opencv,
+    integers,
+    nothing,
+    whole_levels,
+)
 from biasbed.errors import UsageError
 
 Cue = Literal["shape", "texture", "colour"]
@@ -27,6 +36,7 @@ BLURS = ((3, 0.33), (5, 0.66), (7, 1.0), (9, 1.33), (11, 1.66), (13, 2.0), (15, 
 STRENGTHS_OF_MEANS = (5, 10, 15, 20, 25)  # h, in levels
 TEMPLATE, SEARCH = 14, 21  # pixels
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of grey
+_opencv = functools.partial(import_opencv, "a suppression")
 TURNS = 4  # a cell is turned by 0, 90, 180 or 270 degrees
 
 
@@ -62,14 +72,6 @@ def suppress(image: np.ndarray, suppression: Suppression, constants: Constants, 
     shape = (image.shape[0], image.shape[1])
     draws = suppression.draw(key(seed, image_id, suppression.name, constants), constants, shape)
     return suppression.apply(image, draws, constants)
-
-
-def opencv() -> Any:
-    """Import OpenCV, an optional dependency. Raises UsageError where it is not installed."""
-    try:
-        return importlib.import_module("cv2")
-    except ImportError:
-        raise UsageError("suppressions need OpenCV: pip install opencv-python-headless") from None
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------
@@ -117,13 +119,13 @@ def patch_rotation(image: np.ndarray, turns: np.ndarray, constants: Constants) -
     cell = -(-max(height, width) // grid)
     side = cell * grid
     is_whole = (height, width) == (side, side)
-    square = image if is_whole else opencv().resize(image, (side, side))
+    square = image if is_whole else _opencv().resize(image, (side, side))
     turned = np.empty_like(square)
     for number, quarter in enumerate(turns):
         top, left = (cell * index for index in divmod(number, grid))
         window = slice(top, top + cell), slice(left, left + cell)
         turned[window] = np.rot90(square[window], int(quarter))
-    return turned if is_whole else np.asarray(opencv().resize(turned, (width, height)))
+    return turned if is_whole else np.asarray(_opencv().resize(turned, (width, height)))
 
 
 def _almost_equal(side: int, parts: int) -> np.ndarray:
@@ -141,19 +143,19 @@ def _almost_equal(side: int, parts: int) -> np.ndarray:
 def bilateral_filter(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
     """Average pixels with near ones of a like colour (OpenCV): textures become smooth, edges stay."""
     diameter, sigma_colour = constants
-    return np.asarray(opencv().bilateralFilter(image, diameter, sigma_colour, SIGMA_SPACE))
+    return np.asarray(_opencv().bilateralFilter(image, diameter, sigma_colour, SIGMA_SPACE))
 
 
 def gaussian_smoothing(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
     """Blur by a Gaussian in a window of k x k pixels (OpenCV): texture and fine shape go."""
     kernel, sigma = constants
-    return np.asarray(opencv().GaussianBlur(image, (kernel, kernel), sigma))
+    return np.asarray(_opencv().GaussianBlur(image, (kernel, kernel), sigma))
 
 
 def non_local_means(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
     """Average pixels whose surroundings are alike, colours together (OpenCV's `fastNlMeansDenoising`)."""
     (strength,) = constants
-    return np.asarray(opencv().fastNlMeansDenoising(image, None, strength, TEMPLATE, SEARCH))
+    return np.asarray(_opencv().fastNlMeansDenoising(image, None, strength, TEMPLATE, SEARCH))
 
 
 # --- colour -----------------------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ def non_local_means(image: np.ndarray, draws: None, constants: Constants) -> np.
 def grey_blend(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
     """Return (1 - alpha) image + alpha grey, cut to whole levels."""
     (share,) = constants
-    grey = opencv().cvtColor(image, opencv().COLOR_RGB2GRAY)
+    grey = _opencv().cvtColor(image, _opencv().COLOR_RGB2GRAY)
     return whole_levels((1 - share) * image + share * grey[..., None])
 
 
