@@ -65,7 +65,7 @@ def _no_launcher_is_kept() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--algorithm", help="conformance suite: this method alone, by name or as <file.py>:<Class>")
     parser.addoption("--slice", help="a part of the slow tests alone: 3/10 has every tenth of them, from the third")
-    parser.addoption("--renew", action="store_true", help="write golden traces and docs/presets.md as they are now")
+    parser.addoption("--renew", action="store_true", help="write golden traces as they are now")
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist

@@ -1,4 +1,4 @@
-"""Presets: each is its source, wherever it is used; `preset_sources` has the sources."""
+"""Presets: each is its source, wherever it is used. docs/presets.csv has the sources."""
 
 from __future__ import annotations
 
@@ -15,74 +15,88 @@ from biasbed.errors import UsageError
 from biasbed.networks.library import published_weights
 from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
-from helpers.commands import ROOT
-from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import CHOSEN, EVERY_METHOD, OPTIONAL, OPTIONAL_TESTING, Recipe
+from helpers.preset_table import DEFAULTS, EVERY_METHOD, RECIPES, expected, read_rows
+
+METHODS = list(algorithms.names())
+SUITES = list(suites.REGISTRY)
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
-    """All settings that count."""
-    found = resolve(flags)
-    return {**found.identity_settings(), "validation": getattr(found, "validation", "auto")}
+    """Return all settings that count."""
+    settings = resolve(flags)
+    return {**settings.identity_settings(), "validation": getattr(settings, "validation", "auto")}
 
 
 def known_to(owner: str) -> Mapping[str, Spec]:
-    """The settings that a suite's or a method's presets can be about."""
+    """Return the settings that a suite's or a method's presets can be about."""
     if owner.startswith("suite "):
         return specs(suites.load(owner[6:]).Settings)
     method = "erm" if owner == EVERY_METHOD else owner
     return specs(config.config_class(config.Config, algorithms.load(method).HParams))
 
 
+def typed(values: Mapping[str, str], known: Mapping[str, Spec]) -> dict[str, Any]:
+    """Return the values of a table as their settings have them."""
+    return {name: check(known[name], value) for name, value in values.items()}
+
+
+def expected_of(suite: str, method: str, *presets: str) -> dict[str, Any]:
+    """Return every setting of a training that counts, by docs/presets.csv and the table of defaults."""
+    known = specs(config.config_class(suites.load(suite).Settings, algorithms.load(method).HParams))
+    values = expected(suite, method, presets)
+    return {"validation": values.pop("validation"), **typed(values, known)}  # a word that not every suite knows
+
+
 # --- against the sources ----------------------------------------------------------------------------------------------
 
 
-def test_suites_and_methods_are_all_in_the_tables() -> None:
-    assert set(SUITES) == set(suites.REGISTRY)
-    assert set(METHODS) == set(algorithms.names())
-    for recipe in RECIPES:
-        assert all(line.source for line in recipe.lines)
-        assert len({line.setting for line in recipe.lines}) == len(recipe.lines), recipe.title
+def test_each_row_has_a_source_and_each_recipe_a_setting_once() -> None:
+    rows = read_rows()
+    assert all(row["source"] and row["recipe"] for row in rows)
+    names = [(row["preset"], row["owners"], row["setting"]) for row in rows if row["setting"]]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> None:
     """All settings: those that the source fixes, those that it leaves open, and those that no preset touches."""
-    assert resolved(suite=suite, algorithm=method) == expected(suite, method, [])
+    assert resolved(suite=suite, algorithm=method) == expected_of(suite, method)
     for preset in {*suites.load(suite).presets, *algorithms.load(method).presets}:
-        assert resolved(suite=suite, algorithm=method, preset=preset) == expected(suite, method, [preset]), preset
+        assert resolved(suite=suite, algorithm=method, preset=preset) == expected_of(suite, method, preset), preset
 
 
 @pytest.mark.parametrize("name", NETWORK_RECIPES)
 def test_every_recipe_of_a_network_is_its_source_with_any_method(name: str) -> None:
-    """Nothing of the method is fixed, and every other setting of training has a line or is optional."""
+    """Nothing of the method is fixed, and every other setting of training has a row or is optional."""
     (recipe,) = (recipe for recipe in RECIPES if recipe.owners == (EVERY_METHOD,) and recipe.preset == name)
     known = known_to(EVERY_METHOD)
-    assert fixed_settings(NETWORK_RECIPES[name], known, name) == {**recipe.omitted, **recipe.fixed}
-    said = {n for n in known if is_within(n, TRAINING) and not n.startswith("hparams.")}
-    assert said - set(recipe.omitted) - set(recipe.fixed) == recipe.left_open
+    fixed = typed({**recipe.omitted, **recipe.fixed}, known)
+    assert fixed_settings(NETWORK_RECIPES[name], known, name) == fixed
+    settings = {n for n in known if is_within(n, TRAINING) and not n.startswith("hparams.")}
+    assert settings - set(fixed) == recipe.left_open
     for suite, method in (("folders", "sagnet"), ("domainbed", "dann"), ("biasbed", "mldg")):
-        assert resolved(suite=suite, algorithm=method, preset=name) == expected(suite, method, [name])
+        assert resolved(suite=suite, algorithm=method, preset=name) == expected_of(suite, method, name)
     weights = recipe.fixed["init"].removeprefix("named:")
     assert weights == "scratch" or weights in published_weights(recipe.fixed["backbone"])
 
 
 @pytest.mark.parametrize("owner", [*METHODS, *(f"suite {suite}" for suite in SUITES)])
-def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
+def test_nothing_is_fixed_or_open_without_a_row(owner: str) -> None:
     """Also where the value is what every suite has anyway."""
     is_suite = owner.startswith("suite ")
     presets = (suites.load(owner[6:]) if is_suite else algorithms.load(owner)).presets
     known = known_to(owner)
-    tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
-    assert set(presets) == set(tables)
+    recipes = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
+    assert set(presets) == set(recipes)
     for name, preset in presets.items():
         is_of_testing = any(is_within(setting, TESTING) for setting in preset)
-        omitted = {**tables[name].omitted, **(OPTIONAL_TESTING if is_of_testing else {})}
-        assert fixed_settings(preset, known, name) == {**omitted, **tables[name].fixed}, name
+        omitted = {**recipes[name].omitted, **(DEFAULTS["optional of testing"] if is_of_testing else {})}
+        fixed = fixed_settings(preset, known, name)
+        assert fixed == typed({**omitted, **recipes[name].fixed}, known), name
         parts = [part for part in (TRAINING, TESTING) if any(is_within(n, part) for n in preset)]
-        said = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
-        assert said - set(fixed_settings(preset, known, name)) == tables[name].left_open, name
+        settings = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
+        assert settings - set(fixed) == recipes[name].left_open, name
 
 
 # A suite that chooses every setting of training otherwise.
@@ -140,38 +154,17 @@ OTHERWISE: Mapping[str, Any] = {
 def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite that chooses every setting otherwise: what a source fixes stays, and only what it leaves open follows."""
     general = {name for name in specs(config.Config) if is_within(name, TRAINING)}
-    assert general == set(OTHERWISE), "a new setting of training belongs in the line above and in the tables"
+    assert general == set(OTHERWISE), "a new setting of training belongs in the table above and in docs/presets.csv"
     monkeypatch.setattr(suites.load("folders"), "defaults", OTHERWISE)
     for recipe in RECIPES:
         for method in {"erm"} if recipe.owners == (EVERY_METHOD,) else set(recipe.owners) & set(METHODS):
-            found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
-            moved = set(OPTIONAL) - {line.setting for line in recipe.lines}
-            assert {name: found[name] for name in moved} == {name: OPTIONAL[name] for name in moved}
-            for line in recipe.lines:
-                if not line.setting.startswith("hparams."):
-                    below = {**OTHERWISE, **CHOSEN.get(method, {})}
-                    wanted = below[line.setting] if line.open else line.value
-                    assert found[line.setting] == wanted, (method, recipe.preset, line.setting)
-
-
-def test_the_document_is_these_tables(renew: bool) -> None:
-    path = ROOT / "docs" / "presets.md"
-    if renew:
-        path.write_text(document())
-    assert path.read_text() == document(), "run: pytest --renew tests/algorithms/test_presets.py"
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
-def test_every_value_of_the_document_can_be_given(recipe: Recipe) -> None:
-    """As a word of the command line, which has four digits of a number."""
-    for owner in recipe.owners:
-        known = known_to(owner)
-        for line in recipe.lines:
-            if not line.open:
-                found = check(known[line.setting], word(line.value))
-                parts = line.value if isinstance(line.value, tuple) else (line.value,)
-                is_number = any(isinstance(part, float) for part in parts)
-                assert found == (pytest.approx(line.value, rel=1e-3) if is_number else line.value), line.setting
+            settings = resolved(suite="folders", algorithm=method, preset=recipe.preset)
+            known = known_to(method)
+            below = {**OTHERWISE, **typed(DEFAULTS.get(f"choice of {method}", {}), known)}
+            wanted = {setting: below[setting] for setting in recipe.left_open if setting in below}
+            wanted |= typed({**recipe.omitted, **recipe.fixed}, known)
+            wanted = {setting: value for setting, value in wanted.items() if not setting.startswith("hparams.")}
+            assert {setting: settings[setting] for setting in wanted} == wanted, (method, recipe.preset)
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------
@@ -216,8 +209,8 @@ def test_a_name_of_suite_and_method_means_both() -> None:
 @pytest.mark.parametrize("method", ["infodrop", "sagnet", "deepaug_cae"])
 def test_the_last_preset_wins_where_it_fixes_something(method: str) -> None:
     for order in itertools.permutations(["biasbed_code", "paper"]):
-        found = resolved(suite="biasbed", algorithm=method, preset=",".join(order))
-        assert found == expected("biasbed", method, order)
+        settings = resolved(suite="biasbed", algorithm=method, preset=",".join(order))
+        assert settings == expected_of("biasbed", method, *order)
     text_first = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code,paper"})
     assert (text_first.optim.lr, text_first.batch_size, text_first.image_size) == (1e-4, 128, 256)
 

@@ -244,7 +244,7 @@ def test_files_and_functions_fit_on_a_screen_or_a_few(top: str) -> None:
 
 # --- the tests' own order ---------------------------------------------------------------------------------------------
 
-BESIDE_ROOMS = {"engines", "faults", "helpers", "inputs", "preset_sources", "replays", "matrix.py"}
+BESIDE_ROOMS = {"engines", "faults", "helpers", "inputs", "replays", "matrix.py"}
 
 
 def test_tests_lie_in_the_folders_of_rooms() -> None:

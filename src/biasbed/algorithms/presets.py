@@ -8,8 +8,8 @@ without what the setting is about.
 
     {"optim.lr": 0.1, "optim.warmup": 0.0, "augment": OPEN, ...}        a group's name stands for all its settings
 
-docs/presets.md cites each line. These authors' programs share momentum 0.9 without Nesterov, crops of 224 pixels and
-full precision.
+docs/presets.csv cites each setting. These authors' programs share momentum 0.9 without Nesterov, crops of 224 pixels
+and full precision.
 """
 
 from __future__ import annotations
