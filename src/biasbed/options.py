@@ -209,7 +209,7 @@ class BenchmarkOptions(CellOptions):
     from_study: str = setting("none", "name of a sweep whose best settings are trained with fresh seeds")
     suite: str = setting("auto", "protocol (auto: the table's, else demo)")
     algorithms: tuple[str, ...] | Auto = setting("auto", "methods, or rows of the table, by commas (auto: the table's)")
-    seeds: str = setting("auto", "seeds of each row: 0..9 or 0,1,5 (auto: the table's, else 0..2)")
+    seeds: str = setting("auto", "seeds of each row: how many, or which: 5, 0..4 or 0,1,5 (auto: the table's, else 3)")
     study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
 
 
@@ -217,7 +217,9 @@ class BenchmarkOptions(CellOptions):
 class MainOptions(StudyOptions):
     """The whole story on the embedded suite."""
 
-    seeds: str = setting("auto", "seeds of each method: 0,1 or 0..4 (auto: those of sweeps/studies/main.yaml)")
+    seeds: str = setting(
+        "auto", "seeds of each method: how many, or which: 2 or 0,1 (auto: as sweeps/studies/main.yaml)"
+    )
     quick: bool = setting(False, "a quick check in less than two minutes; no numbers for a paper")
     output_dir: str = setting("auto", "folder of runs and of the report")
 

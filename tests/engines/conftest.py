@@ -107,7 +107,7 @@ def study(tmp_path: Path, image_root: Path, method: Lingering, tracking_uri: str
     """Makes studies, named by the test."""
     made: list[EngineStudy] = []
 
-    def make(name: str, *launcher: str, environment: dict[str, str], seeds: str = "0") -> EngineStudy:
+    def make(name: str, *launcher: str, environment: dict[str, str], seeds: str = "0..0") -> EngineStudy:
         own = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
         made.append(EngineStudy(name, tmp_path / name, image_root, method, launcher, own, seeds))
         return made[-1]

@@ -68,7 +68,7 @@ class EngineStudy:
     method: Lingering
     launcher: Sequence[str]
     environment: Mapping[str, str]
-    seeds: str = "0"
+    seeds: str = "0..0"
     started: list[multiprocessing.process.BaseProcess] = field(default_factory=list)
 
     def words(self, *more: str) -> list[str]:

@@ -80,7 +80,7 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
 
 
 def test_flags_win_over_the_table(image_root: Path) -> None:
-    options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
+    options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4..4", study="other")
     built = benchmark.build_table(options, {"steps": "7"})
     assert (built.study, built.seeds, list(built.rows)) == ("other", (4,), ["padain", "erm"])
     assert built.settings == {"steps": "7"}
@@ -115,7 +115,7 @@ def test_a_study_from_start_to_end(
 ) -> None:
     """Two workers, real trainings: nested runs with the numbers of `train`; then nothing is left to do."""
     monkeypatch.setattr(benchmark, "open_launcher", Forked)
-    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "3", "--workers", "2", "--study", "mine")
+    command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "3..3", "--workers", "2", "--study", "mine")
     assert cli.main([*command, "--dry_run", "yes"]) == 0
     assert "2 runs: 2 to do; 2 at a time" in capsys.readouterr().out
     assert not run_folders(tmp_path / "home")
@@ -158,7 +158,7 @@ def test_a_study_from_start_to_end(
     assert "2 runs: 2 done" in capsys.readouterr().out
     # What `main` does besides: its analysis finds them.
     monkeypatch.setattr(benchmark, "read_table", lambda name: read_table(again[2]))
-    benchmark.main_study({"seeds": "3", "output_dir": str(tmp_path / "home")})
+    benchmark.main_study({"seeds": "3..3", "output_dir": str(tmp_path / "home")})
     assert (tmp_path / "home" / "report" / "report.html").exists()
     assert len(all_runs(tracking, kind="train")) == 2
     # Other settings under the same name are refused: analysis would refuse the mixture.
@@ -195,7 +195,7 @@ def test_a_study_without_a_server_is_sent_once(
     monkeypatch.setattr(benchmark, "open_launcher", Forked)
     homes = [tmp_path / "one", tmp_path / "two"]
     for seed, home in enumerate(homes):
-        flags = ["--algorithms", "erm", "--seeds", str(seed), "--study", "mine", "--output_dir", str(home)]
+        flags = ["--algorithms", "erm", "--seeds", f"{seed}..{seed}", "--study", "mine", "--output_dir", str(home)]
         assert cli.main(words(image_root, *flags, "--tracking", "offline", epochs="1")) == 0
     assert not all_runs(tracking)
     for home, machine in zip(homes * 2, ["one", "two"] * 2, strict=True):

@@ -88,7 +88,7 @@ def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tm
 def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
     image_root: Path, tracking: str, tmp_path: Path
 ) -> None:
-    command = words(image_root, "--algorithms", "erm", "--seeds", "0", epochs="6")
+    command = words(image_root, "--algorithms", "erm", "--seeds", "0..0", epochs="6")
     study = Killed(command, tmp_path / "home", tmp_path / "log")
     study.start()
     wait_for(study.has_begun, 600)
@@ -104,7 +104,7 @@ def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
 def test_ctrl_c_twice_ends_a_study_in_one_line_and_the_same_command_goes_on(
     image_root: Path, tracking: str, tmp_path: Path
 ) -> None:
-    command = words(image_root, "--algorithms", "erm", "--seeds", "0", "--study", "mine", epochs="200")
+    command = words(image_root, "--algorithms", "erm", "--seeds", "0..0", "--study", "mine", epochs="200")
     study = Killed(command, tmp_path / "home", tmp_path / "log")
     study.start()
     wait_for(study.has_begun, 600)
@@ -157,7 +157,7 @@ def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracki
     places = {"data_dir": str(tmp_path / "data"), "train": "Toy"}
     how = {"batch_size": 8, "image_size": 24, "device": "cpu", "workers": 0, "log_model": "no"}
     content = {
-        **{"suite": "domains", "study": "mine", "seeds": 0, "cells": {"toy": {"test_domains": "each"}}},
+        **{"suite": "domains", "study": "mine", "seeds": 1, "cells": {"toy": {"test_domains": "each"}}},
         "rows": {"fast": {**ours, "optim.lr": 0.5}, "slow": {**ours, "optim.lr": 0.01}, "net": net},
         "settings": {**places, **how},
     }

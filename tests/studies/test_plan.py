@@ -134,7 +134,7 @@ def test_the_short_form_makes_the_runs_that_it_always_made(
     table: Callable[..., Path], tracking: str, data: Path
 ) -> None:
     """A row that is called as its method is no other run; a flag expands into cells that the suite names."""
-    short = {"rows": None, "algorithms": ["erm"], "seeds": 0, "cells": None}
+    short = {"rows": None, "algorithms": ["erm"], "seeds": 1, "cells": None}
     launcher = FakeLauncher(data)
     settings = {**QUICK, "data_dir": str(data), "train": "Toy", "tracking": "offline"}
     path = table(**short, settings=settings)
@@ -143,7 +143,7 @@ def test_the_short_form_makes_the_runs_that_it_always_made(
     )
     assert [run.name for run in of_flag.runs] == [f"erm-toy-{name}-seed0" for name in ("art", "photo", "sketch")]
     assert not {"row", "cell"} & set(of_flag.runs[0].overrides)
-    long = table(rows={"erm": {"algorithm": "erm"}}, settings={**settings, "test_domains": "each"}, seeds=0, cells=None)
+    long = table(rows={"erm": {"algorithm": "erm"}}, settings={**settings, "test_domains": "each"}, seeds=1, cells=None)
     same = make_plan(read_table(str(long)), launcher, "auto")
     assert [(run.run_key, run.base, run.overrides) for run in same.runs] == [
         (run.run_key, run.base, run.overrides) for run in of_flag.runs
@@ -154,7 +154,7 @@ def test_what_a_sweep_has_chosen_for_a_row_in_a_cell_wins(
     table: Callable[..., Path], tracking: str, tmp_path: Path
 ) -> None:
     chosen = {"slow": {"toy-photo": {"optim.lr": 0.5}}}
-    study_plan = planned(table(chosen=chosen, rows={"slow": rows(data)["slow"]}, seeds=0), tmp_path)
+    study_plan = planned(table(chosen=chosen, rows={"slow": rows(data)["slow"]}, seeds=1), tmp_path)
     rates = {run.group: run.overrides["optim.lr"] for run in study_plan.runs if run.row == "slow"}
     assert rates == {"slow-toy-art": "0.1", "slow-toy-photo": "0.5", "slow-toy-sketch": "0.1", "slow-second": "0.1"}
 
@@ -164,7 +164,7 @@ def test_a_cell_that_a_method_can_not_train_on_is_left_out_with_a_line(tracking:
     content: dict[str, Any] = {
         "suite": SHADES,
         "study": "mine",
-        "seeds": 0,
+        "seeds": 1,
         "algorithms": ["erm", "helpers.toys:Unbiasing"],
     }
     cells = {"known": {"data.labels": "yes"}, "unknown": {"data.labels": "no"}}
@@ -313,7 +313,7 @@ def test_a_study_of_rows_and_cells_from_start_to_end(
     monkeypatch.setattr(benchmark, "open_launcher", Forked)
     two_rows = {name: rows(data)[name] for name in ("fast", "net")}
     settings = {**QUICK, "data_dir": str(data), "train": "Other"}
-    path = table(rows=two_rows, cells=None, settings=settings, seeds=0)
+    path = table(rows=two_rows, cells=None, settings=settings, seeds=1)
     command = ["benchmark", "--table", str(path), "--test_domains", "each", "--workers", "2"]
     assert cli.main(command) == 0
     names = ["fast-other-day-seed0", "net-other-day", "fast-other-night-seed0", "net-other-night"]

@@ -132,10 +132,19 @@ def test_anything_is_seeds_or_refused(value: Any) -> None:
         assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, unique=True))
+def test_a_number_of_seeds_begins_with_the_first_that_is_fresh() -> None:
+    assert parse_seeds("3") == parse_seeds(3) == (0, 1, 2)
+    assert parse_seeds("3", first=7) == (7, 8, 9)
+    assert parse_seeds("3..3") == (3,)
+    with pytest.raises(UsageError, match=r"seeds=0: is how many; the seed 0 alone is seeds=0\.\.0"):
+        parse_seeds("0")
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, unique=True))
 def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
     words = ",".join(map(str, seeds))
-    assert parse_seeds(words) == parse_seeds(seeds) == tuple(seeds)
+    assert parse_seeds(seeds) == tuple(seeds)
+    assert parse_seeds(words) == (tuple(seeds) if len(seeds) > 1 else tuple(range(seeds[0])))
     low, high = min(seeds), max(seeds)
     assert parse_seeds(f"{low}..{high}") == tuple(range(low, high + 1))
 

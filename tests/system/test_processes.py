@@ -278,7 +278,7 @@ TRACKING = {
         *("--model", "<run>", "--suite", "folders", "--data_dir", "<images>", "--sets", "paint,ink"),
         *("--device", "cpu", "--workers", "0", "--resume", "never"),
     ],
-    "benchmark": ["--algorithms", "erm", "--seeds", "3", "--study", "study{}", "--workers", "1"],
+    "benchmark": ["--algorithms", "erm", "--seeds", "3..3", "--study", "study{}", "--workers", "1"],
     "sweep": ["--algorithms", "erm", "--trials", "1", "--study", "sweep{}", "--workers", "1"],
     "reproduce": ["--run", "<run>", "--output_dir", "again{}"],
     "analyze": ["--output_dir", "analysis{}"],

@@ -137,13 +137,18 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
         rows={name: keep(row) for name, row in rows.items()},
-        seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
+        seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds, _first_fresh_seed(table)),
         settings={**keep(table.settings), **settings},
         cells={name: keep(cell) for name, cell in table.cells.items()},
         chosen={row: table.chosen[row] for row in rows if row in table.chosen},
         chosen_by=table.chosen_by,
     )
     return refuse_seen(study_table)
+
+
+def _first_fresh_seed(table: StudyTable) -> int:
+    """Return the first seed that chose none of the table's settings."""
+    return max(table.chosen_by["seeds"]) + 1 if table.chosen_by else 0
 
 
 def dry_run(plan: StudyPlan) -> list[str]:

@@ -283,10 +283,17 @@ def refuse_duplicates(values: Iterable[T], subject: str) -> tuple[T, ...]:
     return tuple(values)
 
 
-def parse_seeds(value: Any) -> tuple[int, ...]:
-    """Parse seeds from `0..9`, `0,1,5..7`, a number or a list of numbers; UsageError for anything else."""
+def parse_seeds(value: Any, first: int = 0) -> tuple[int, ...]:
+    """Parse seeds from `0..9`, `0,1,5..7` or a list; a single number is how many, from `first` on.
+
+    Raises UsageError for anything else.
+    """
     parts = value if isinstance(value, list) else str(value).split(",")
     text = ",".join(map(str, parts)) if len(parts) <= 20 else f"{parts[0]},...,{parts[-1]}"
+    if not isinstance(value, list) and re.fullmatch("[0-9]{1,10}", text):
+        if int(text) == 0:
+            raise UsageError("seeds=0: is how many; the seed 0 alone is seeds=0..0")
+        parts = [f"{first}..{first + int(text) - 1}"]
     seeds: list[int] = []
     for part in parts:
         match = re.fullmatch(r"([0-9]{1,10})(?:\.\.([0-9]{1,10}))?", str(part).strip())

@@ -196,7 +196,7 @@ def test_a_study_in_containers_has_the_numbers_of_train(engine: Engine, train_fl
     environment = {**command_environment(), "BIASBED_HOME": str(home), "TMPDIR": str(tmp_path)}
     flags = [*train_flags[: train_flags.index("--workers")], "--epochs", "30", "--tracking", "offline"]
     call = [sys.executable, "-m", "biasbed", "benchmark", *flags, "--log_model", "false", "--algorithms", "infodrop"]
-    call += ["--seeds", "5", "--launcher", "docker", "--loader_workers", "0", "--device", "cpu"]
+    call += ["--seeds", "5..5", "--launcher", "docker", "--loader_workers", "0", "--device", "cpu"]
     first = subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL)
     wait_for(lambda: [path for path in home.glob("*/*/metrics.jsonl") if path.stat().st_size], 600)
     (container,) = engine.containers.values()

@@ -234,8 +234,19 @@ def test_a_preempted_job_whose_launcher_was_killed_ends_as_one_undisturbed_run(
     image_root: Path, train_flags: list[str], tracking: str, tmp_path: Path
 ) -> None:
     flags = train_flags[: train_flags.index("--workers")] + train_flags[train_flags.index("--workers") + 2 :]
-    words = ["benchmark", *flags, "--algorithms", "infodrop", "--seeds", "5", "--epochs", "40", "--loader_workers", "0"]
-    words += ["--launcher", "slurm", "--slurm.cluster", "local", "--slurm.gpus_per_node", "0", "--nproc", "1"]
+    words = ["benchmark", *flags, "--algorithms", "infodrop", "--seeds", "5..5", "--epochs", "40"]
+    words += [
+        "--loader_workers",
+        "0",
+        "--launcher",
+        "slurm",
+        "--slurm.cluster",
+        "local",
+        "--slurm.gpus_per_node",
+        "0",
+        "--nproc",
+        "1",
+    ]
     call = [sys.executable, "-m", "biasbed", *words]
     first = subprocess.Popen(call, env=command_environment(), stderr=subprocess.DEVNULL)
     (folder,) = _eventually(lambda: [path.parent for path in (tmp_path / "home").glob("*/*/metrics.jsonl")])
