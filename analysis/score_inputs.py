@@ -159,6 +159,7 @@ def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: b
 def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozenset[str], str]:
     """Return the data sets on which lower is better, and a note if their names alone say so."""
     if lower is not None:
+        lower = scores.named(lower)
         for name in lower:
             if name not in scores.datasets:
                 raise UsageError(f"lower={name}: there is no such data set{nearest(name, scores.datasets)}")

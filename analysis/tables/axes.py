@@ -143,10 +143,13 @@ def _variation(evidence: Evidence) -> tuple[float, float]:
 
 
 def suspect_swap(methods: Sequence[str], datasets: Sequence[str]) -> str:
-    """Return a note if the names of methods and data sets look swapped, else an empty text."""
+    """Return a note if the names of methods and data sets look swapped, else an empty text.
+
+    datasets: those that are no parts of others, as a part may be a backbone.
+    """
     swapped = _count(say.OF_DATA, methods) + _count(say.OF_METHODS, datasets) + _count(say.BACKBONES, datasets)
     straight = _count(say.OF_METHODS, methods) + _count(say.OF_DATA, datasets) + _count(say.BACKBONES, methods)
-    if swapped <= straight:
+    if swapped <= straight or not datasets:
         return ""
     return (
         f"methods and data sets look swapped: {methods[0]} is read as a method, {datasets[0]} as a data set "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.settings import ReaderSettings
@@ -32,14 +33,15 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     for score in scores:
         directions.setdefault(names[score.key], score.direction)
     lower = tuple(name for name, direction in directions.items() if direction == "no")
-    if lower:
+    if lower and not settings.has_directions:
         notes.append(f"lower is better on {listed(lower, 8)}, as the table says (`lower` as none turns it)")
     blocks = {} if counts_each else _blocks(scores, names)
     if blocks:
         notes.append(_say_blocks(blocks))
     result = make_scores(rows, table.source, notes, measure)
     spreads = _spreads(table, scores, names, settings)
-    return UserScores(result.source, result.table, result.notes, measure, lower, blocks, spreads)
+    heads = {text: names[key] for text, key in table.spellings().items() if key in names}
+    return replace(result, lower=lower, heads=heads, blocks=blocks, spreads=spreads)
 
 
 def _notes(table: Understood) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.repeats import NamedNumber
+from biasbed.errors import listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
 # Words of a title that say the direction. Methods are named after losses, and adaptation is at test time.
@@ -41,12 +42,32 @@ def find_directions(
     if not unsaid:
         return {}, ""
     stem = re.sub(r"\W*rates?$", "", re.sub(r"[\W_]+", " ", PurePath(source).stem)).rpartition(" ")[2]
-    for text, where in ((caption, "the words around the table"), (stem, "the name of the file")):
-        if by_words := title_direction(text):
-            return dict.fromkeys(unsaid, by_words), _say(by_words, f"by {where}")
-    if by_bold := _by_bold(unsaid, bold):
-        return dict.fromkeys(unsaid, by_bold), _say(by_bold, "as the bold numbers are")
+    for direction, why in (
+        (title_direction(caption), "by the words around the table"),
+        (_by_bold(unsaid, bold), "as the bold numbers are"),
+        (title_direction(stem), "by the name of the file"),
+    ):
+        if direction:
+            return dict.fromkeys(unsaid, direction), _say(direction, why)
     return {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
+
+
+def contradicted_by_bold(
+    records: Sequence[NamedNumber], directions: Mapping[tuple[str, str, str], str], bold: set[tuple[int, int]]
+) -> str:
+    """Return a note on data sets whose bold number is the worst of all in the direction that they are read in."""
+    by_set: dict[tuple[str, str, str], list[NamedNumber]] = {}
+    for record in records:
+        by_set.setdefault(record.set_key, []).append(record)
+    contradicted = []
+    for key, numbers in by_set.items():
+        said = numbers[0].meaning.direction or directions.get(key, "")
+        best, num_others = _extreme_of_bold(numbers, bold)
+        if best and num_others >= FEW_OTHERS - 1 and best != (said or "yes"):
+            contradicted.append(f"{numbers[0].meaning.name} ({'highest' if best == 'yes' else 'lowest'})")
+    if not contradicted:
+        return ""
+    return f"the bold number is the worst as it is read: {listed(contradicted, 6)}; is the direction right (`lower`)?"
 
 
 def title_direction(text: str) -> str:
@@ -64,14 +85,24 @@ def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[NamedNumber]], bold:
     votes = {"yes": 0, "no": 0}
     num_others = 0
     for numbers in unsaid.values():
-        marked = [number.value for number in numbers if (number.row, number.column) in bold]
-        others = [number.value for number in numbers if (number.row, number.column) not in bold]
-        if marked and others and (min(marked) > max(others) or max(marked) < min(others)):
-            num_others += len(others)
-            votes["yes" if min(marked) > max(others) else "no"] += 1
+        best, count = _extreme_of_bold(numbers, bold)
+        if best:
+            num_others += count
+            votes[best] += 1
     direction = max(votes, key=lambda name: votes[name])
     is_sure = sum(votes.values()) == votes[direction] > 1 and num_others >= FEW_OTHERS
     return direction if is_sure else ""
+
+
+def _extreme_of_bold(numbers: Sequence[NamedNumber], bold: set[tuple[int, int]]) -> tuple[str, int]:
+    """Return yes if the bold numbers are above all others, no if below; and the number of others."""
+    marked = [number.value for number in numbers if (number.row, number.column) in bold]
+    others = [number.value for number in numbers if (number.row, number.column) not in bold]
+    if not marked or not others:
+        return "", 0
+    if min(marked) > max(others):
+        return "yes", len(others)
+    return ("no" if max(marked) < min(others) else ""), len(others)
 
 
 def _say(direction: str, why: str) -> str:

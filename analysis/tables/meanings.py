@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from biasbed.analysis.tables import vocabulary as say
@@ -110,6 +110,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
     machine = (
         all(re.fullmatch(r"[\w./@-]+", name) for name in names if name) and len([name for name in names if name]) > 1
     )
+    shared = _shared_measures([name for name in names if not say.is_metric(name)])
     result = []
     for meaning in meanings:
         if meaning.metric and not meaning.dataset:
@@ -118,14 +119,14 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
             continue
-        if say.is_metric(meaning.dataset):
+        if say.is_metric(meaning.dataset) and not _is_named_by_letters(meaning.dataset, shared):
             result.append(_split_of_metric(meaning))
             continue
         parts_of_name = _bracketed_metric(meaning)
         if parts_of_name is None and machine:
             parts_of_name = _machine_name(meaning)
         if parts_of_name is None:
-            parts_of_name = _spaced_split(meaning)
+            parts_of_name = _spaced_split(meaning, shared)
         result.append(parts_of_name)
     return _blocks_of_slashes(result)
 
@@ -185,29 +186,52 @@ def _machine_name(meaning: Meaning) -> Meaning | None:
     return replace(meaning, dataset=dataset, metric="_".join(metric), split=meaning.split or split)
 
 
-def _spaced_split(meaning: Meaning) -> Meaning:
-    """Return `CIFAR-10 val` as a data set and its split, and `CIFAR-10 Acc.` as one and its measure."""
-    plain = re.sub(r"\s*[(\[]\s*(?:%|in %|percent|\\%)\s*[)\]]\s*$|\s*%\s*$", "", meaning.dataset)
-    spoken = plain.split()
+def _spaced_split(meaning: Meaning, shared: Set[str]) -> Meaning:
+    """Return `CIFAR-10 val` as a data set and its split, and `CIFAR-10 top1 Acc.` as one and its measure.
+
+    shared: last words of several heads, which are measures even if names of data sets have them, too.
+    """
+    spoken = _without_percent(meaning.dataset).split()
     if len(spoken) > 1:
         first = next(iter(say.split_words(spoken[0])), "")
         for split, vocabulary in (("val", say.VALIDATION), ("train", say.TRAINING), ("test", {"test"})):
             if first in vocabulary:
                 meaning = replace(meaning, split=split)
-        last = spoken[-1].strip("()")
-        if (
-            say.split_words(last)
-            and say.split_words(last)[0] in say.VALIDATION | say.TRAINING
-            and len(say.split_words(last)) == 1
-        ):
-            split = "val" if say.split_words(last)[0] in say.VALIDATION else "train"
-            return replace(meaning, split=split)
-        if say.is_metric(last) and last.lower() not in say.AMBIGUOUS | {"k"} and not say.average_kind(last):
-            return replace(meaning, dataset=" ".join(spoken[:-1]), metric=last)
+        last = say.split_words(spoken[-1])
+        if len(last) == 1 and last[0] in say.VALIDATION | say.TRAINING:
+            return replace(meaning, split="val" if last[0] in say.VALIDATION else "train")
+        for start in range(1, len(spoken)):
+            measure = " ".join(spoken[start:]).strip("()")
+            if _is_sure_measure(spoken[start].strip("()"), shared) and say.is_metric(measure):
+                return replace(meaning, dataset=" ".join(spoken[:start]), metric=measure)
     only = say.split_kind(meaning.dataset)
     if only in ("val", "train"):
         return replace(meaning, split=only)
     return meaning
+
+
+def _is_sure_measure(word: str, shared: Set[str]) -> bool:
+    """Return True for a word of measures that names of data sets don't have."""
+    is_clear = word.lower() in shared or word.lower() not in say.AMBIGUOUS | {"k"}
+    return is_clear and say.is_metric(word) and not say.average_kind(word)
+
+
+def _without_percent(name: str) -> str:
+    return re.sub(r"\s*[(\[]\s*(?:%|in %|percent|\\%)\s*[)\]]\s*$|\s*%\s*$", "", name)
+
+
+def _shared_measures(names: Sequence[str]) -> set[str]:
+    """Return the measures that end the heads of several data sets, in small letters."""
+    counts = Counter(_without_percent(name).split()[-1].lower() for name in set(names) if " " in name)
+    return {word for word, count in counts.items() if count > 1 and say.is_metric(word)}
+
+
+def _is_named_by_letters(name: str, shared: Set[str]) -> bool:
+    """Return True for a head like `IN-W Gap` whose words may all be those of measures, beside `SIN Gap`."""
+    rest, _, last = _without_percent(name).rpartition(" ")
+    if last.lower() not in shared or say.average_kind(rest) or say.split_kind(rest):
+        return False
+    return bool(rest) and say.HIGHER.isdisjoint(say.split_words(rest)) and say.LOWER.isdisjoint(say.split_words(rest))
 
 
 def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:

@@ -82,6 +82,16 @@ class PrintedNumbers:
             name = self.body.grid.rows[cell.row][self.name_column] or name
         return name, self.body.name(cell.column), self.body.grid.lines[cell.row]
 
+    def heads(self) -> list[tuple[str, tuple[str, str, str]]]:
+        """Return the head of each set as the table has it, with its block, data set and measure."""
+        heads: dict[int, str] = {}
+        for (_, of_set), cell in self.cells.items():
+            if of_set not in heads:
+                row, column, _ = self.position(cell)
+                heads[of_set] = column if self.are_lines_methods else row
+        sets = ((head, self.sets[of_set]) for of_set, head in heads.items())
+        return [(head, (of.block, of.name, of.metric)) for head, of in sets if not of.is_average]
+
     def with_directions(self, is_lower: Mapping[tuple[str, str, str], bool]) -> PrintedNumbers:
         """Return the table with the user's directions; averages have that of their sets, if there is one alone.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from biasbed.analysis.tables import averages, checks
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import suspect_swap
-from biasbed.analysis.tables.directions import find_directions
+from biasbed.analysis.tables.directions import contradicted_by_bold, find_directions
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
 from biasbed.analysis.tables.markup import without_citation
@@ -304,7 +304,7 @@ class ScoreReader:
         for column, meaning in zip(scored, meanings, strict=True):
             numbers = [self.cells.number(row, column) for row in rows]
             values = [number.value for number in numbers if number is not None]
-            if meaning.direction or not values or self._is_kept(column):
+            if meaning.direction or self.settings.has_directions or not values or self._is_kept(column):
                 continue
             if max(values) < 0:
                 negative.append(self.body.name(column))
@@ -313,7 +313,7 @@ class ScoreReader:
         if negative and (large or len(scored) > len(negative)):
             raise UsageError(
                 f"{self.body.grid.source}: the columns are measures of different kinds ({negative[0]} is negative) and "
-                f"nothing says in which direction they count: leave columns out with leave_out=, or keep= them"
+                "nothing says in which direction they count: say it with lower=, or leave columns out with leave_out="
             )
 
     def _record(
@@ -431,18 +431,20 @@ class ScoreReader:
         scores = _without_validation(scores)
         methods = list(dict.fromkeys(score.method for score in scores))
         datasets = list(dict.fromkeys(score.dataset for score in scores))
+        undivided = list(dict.fromkeys(score.dataset for score in scores if not score.block))
         self._refuse_matrix(methods, datasets)
         result = Understood(
             self.body.grid.source, self.body.grid.format, scores, self.layout.note, self.left_out, self.notes
         )
-        result.notes += [note] if note else []
+        contradiction = "" if self.settings.has_directions else contradicted_by_bold(records, directions, grid.bold)
+        result.notes += filter(None, (note, contradiction))
         result.notes += self._lost_seeds(records)
         if self._intervals:
             result.notes.append(f"intervals behind {self._intervals} scores are left out")
         result.notes += checks.same_numbers(result)
         result.notes += checks.opposite_columns(result)
         checks.refuse_too_little(result)
-        if suspicion := suspect_swap(methods, datasets):
+        if suspicion := suspect_swap(methods, undivided):
             result.notes.append(suspicion)
         spread_heads = [self.body.leaf(column) for column in self.columns.spreads.values()]
         result.is_standard_error = any(say.has_word(head, say.STANDARD_ERRORS) for head in spread_heads)

@@ -24,4 +24,5 @@ class ReaderSettings:
     brackets: str = "auto"  # spread or other
     spread: str = "auto"  # standard_deviation or standard_error
     num_runs: int = 0  # behind printed deviations; 0: as the table says
+    has_directions: bool = False  # the user says on which data sets lower is better
     value_in_cell: int = 0  # which of several values in a cell; 0: such cells are refused

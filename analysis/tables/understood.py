@@ -78,6 +78,20 @@ class Understood:
         columns = "any column" if len(unsaid) == len(names) else listed([shown(name, 40) for name in unsaid], 6)
         return f"higher is taken as better: nothing says it for {columns} (`lower` says otherwise)"
 
+    def spellings(self) -> dict[str, tuple[str, str, str]]:
+        """Return the columns by all that they may be called, in small letters: their names, and their heads."""
+        names = names_of_columns(self.scores)
+        spelled = [(name, key) for key, name in names.items()]
+        spelled += [(text, key) for key in names for text in (key[1], f"{key[1]} {key[2]}", f"{key[0]}/{key[1]}")]
+        if self.printed is not None:
+            spelled += self.printed.heads()
+        columns: dict[str, tuple[str, str, str]] = {}
+        ambiguous: set[str] = set()
+        for text, key in spelled:
+            if columns.setdefault(text.casefold(), key) != key:
+                ambiguous.add(text.casefold())
+        return {text: key for text, key in columns.items() if text not in ambiguous}
+
     def screen(self) -> str:
         """Return one screen that says what was read."""
         scores = self.used

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import measures
+from biasbed.analysis.tables.markup import squeeze
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
@@ -45,6 +46,7 @@ class UserScores:
     notes: tuple[str, ...] = ()  # guesses, and what was left out
     measure: str = "score"
     lower: tuple[str, ...] | None = None  # data sets on which lower is better; None if the source does not say
+    heads: Mapping[str, str] = field(default_factory=dict)  # what a table calls a data set, small -> its name
     blocks: Mapping[str, str] = field(default_factory=dict)  # data set -> the one that it is a part of
     # Printed deviations by (method, data set), with the number of runs; empty if the table prints none.
     spreads: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
@@ -59,6 +61,11 @@ class UserScores:
     @property
     def datasets(self) -> list[str]:
         return list(dict.fromkeys(self.table["dataset"]))
+
+    def named(self, datasets: Iterable[str]) -> list[str]:
+        """Return data sets by their names here, also those that a user calls as the table's head does."""
+        names = set(self.table["dataset"])
+        return [name if name in names else self.heads.get(squeeze(name).casefold(), name) for name in datasets]
 
 
 def make_scores(
@@ -125,7 +132,7 @@ def _lookalikes(noun: str, names: Iterable[str]) -> list[str]:
 def select_scores(scores: UserScores, methods: Iterable[str], datasets: Iterable[str]) -> UserScores:
     """Return the scores of these methods and data sets, which must exist; of all if no names are given."""
     table = scores.table
-    for option, column, names in (("methods", "method", list(methods)), ("sets", "dataset", list(datasets))):
+    for option, column, names in (("methods", "method", list(methods)), ("sets", "dataset", scores.named(datasets))):
         for name in names:
             if name not in set(scores.table[column]):
                 hint = nearest(name, dict.fromkeys(scores.table[column]))

@@ -19,6 +19,7 @@ from biasbed.analysis.options import CompareOptions
 from biasbed.analysis.tables.convert import to_scores
 from biasbed.analysis.tables.formats import grid_of_frame, is_frame, read_grids
 from biasbed.analysis.tables.grid import Grid
+from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
 from biasbed.analysis.tables.understood import Understood
@@ -136,7 +137,7 @@ def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
     settings = _table_settings(options)
     table = understand(grids, settings)
     user_scores = to_scores(table, settings)
-    if table.assumed_direction and options.lower == options.higher_is_better == "auto":
+    if table.assumed_direction and not settings.has_directions:
         user_scores = replace(user_scores, notes=(table.assumed_direction, *user_scores.notes))
     return replace(user_scores, checked=_check(table, options)) if options.check else user_scores
 
@@ -150,8 +151,9 @@ def _check(table: Understood, options: CompareOptions) -> Checked:
     lower = _stated_lower(options, list(names.values()))
     if lower is None:
         return check_table(table.printed, options.alpha)
-    is_lower = {key: name in lower for key, name in names.items()}
-    return check_table(table.printed.with_directions(is_lower), options.alpha)
+    spellings = table.spellings()
+    lower_keys = {spellings.get(squeeze(name).casefold()) for name in lower}
+    return check_table(table.printed.with_directions({key: key in lower_keys for key in names}), options.alpha)
 
 
 def _table_settings(options: CompareOptions) -> ReaderSettings:
@@ -170,6 +172,7 @@ def _table_settings(options: CompareOptions) -> ReaderSettings:
         brackets=options.brackets,
         spread=options.spread,
         num_runs=options.seeds,
+        has_directions=not options.lower == options.higher_is_better == "auto",
         value_in_cell=options.value_in_cell,
     )
 
