@@ -60,6 +60,7 @@ SECTIONS = (
     _Listed(SCORES, "ranks.conclusions:CONCLUSIONS"),
     _Listed(SCORES, "ranks.conclusions:CERTAINTY"),
     _Listed(SCORES, "ranks:RANKS"),
+    _Listed(SCORES, "one_data_set:ONE_DATA_SET"),
     _Listed(SCORES, "single_sets:SINGLE_SETS"),
     _Listed(SCORES, "stability:STABILITY"),
     _Listed(SCORES, "power:POWER"),

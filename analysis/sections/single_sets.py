@@ -28,6 +28,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.statistics import per_set, power
+from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.statistics.per_set import SetTests
 
 FILE, PAIRS_FILE = "per_set.csv", "per_set_pairs.csv"
@@ -115,13 +116,17 @@ def describe_alone(analysis: Analysis) -> list[str]:
         )
     if tests["significant"].any():
         lines += describe(analysis)[1:]
+    return [*lines, describe_other_sets(comparison)]
+
+
+def describe_other_sets(comparison: RankTests) -> str:
+    """Say that nothing is said of other sets, and what a test over sets takes."""
     number_of_rows = len(comparison.algorithms)
     smallest = power.reach(number_of_rows, 1, comparison.alpha, comparison.noun).smallest_num_sets
-    lines.append(
+    return (
         f"Of other sets this says nothing: {comparison.skipped}, and with {count(number_of_rows, 'algorithm')} no "
         f"outcome is significant on fewer than {count(smallest, comparison.noun)}."
     )
-    return lines
 
 
 def _describe_set(analysis: Analysis, test: dict[Any, Any]) -> str:

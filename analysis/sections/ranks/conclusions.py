@@ -16,9 +16,10 @@ from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections import one_data_set
 from biasbed.analysis.sections.section import ForSets, Prose, Section, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
-from biasbed.analysis.sections.single_sets import describe_alone
+from biasbed.analysis.sections.single_sets import describe_alone, describe_other_sets
 from biasbed.analysis.sections.stability import STABILITY, list_changes
 from biasbed.analysis.sections.study_design import count_replicates
 from biasbed.analysis.statistics import stability
@@ -297,8 +298,9 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
 
 
 def without_tests_over_sets(analysis: Analysis) -> list[str]:
-    """Return what is shown without any test over sets: by the runs on one set, by the images of single runs."""
-    lines = describe_alone(analysis)
+    """Return what is shown without any test over sets: by the runs on one data set, by the images of single runs."""
+    as_a_whole = one_data_set.describe(analysis)
+    lines = [*as_a_whole, describe_other_sets(main(analysis))] if as_a_whole else describe_alone(analysis)
     items = pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label)
     if items:
         lines.append(items)

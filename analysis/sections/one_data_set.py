@@ -1,0 +1,205 @@
+"""Mean of one data set's parts, one value a seed: what few seeds on PACS alone can and cannot show.
+
+Its parts share a training protocol, and are no sample of data sets; so algorithms are compared by their seeds.
+
+Answers: What do three seeds on the domains of one data set show, and how many would show two points?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from biasbed.analysis.columns import blocks, names_of
+from biasbed.analysis.report import wording
+from biasbed.analysis.report.table_model import (
+    Links,
+    TableColumn,
+    interval,
+    make_table,
+    number,
+    p_value,
+)
+from biasbed.analysis.report.verdicts import control_of, main
+from biasbed.analysis.report.wording import count, percent, points
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
+from biasbed.analysis.statistics import pairs, per_set
+from biasbed.analysis.statistics.planner import TARGET
+
+FILE = "one_data_set.csv"
+COLUMNS = ("a", "b", "num_seeds_a", "num_seeds_b", "difference", "low", "high", "p_holm", "significant")
+MOST = 3  # pairs that are put into words
+MOST_SEEDS = 1000
+
+
+class Means(NamedTuple):
+    """Mean of the data set's parts by algorithm and seed, and every pair of algorithms; empty if there are none."""
+
+    name: str  # of the data set
+    num_parts: int
+    means: pd.DataFrame  # dataset, algorithm, replicate, score; oriented: higher is better
+    pairs: pd.DataFrame  # `COLUMNS`, the largest difference first
+
+
+class OneDataSet(Section[Means]):
+    """Pairs of algorithms by their seeds' means over the parts of the only data set."""
+
+    name = "one_data_set"
+    title = "On the data set as a whole"
+
+    def compute(self, analysis: Analysis) -> Means:
+        means = _means(analysis)
+        if means is None:
+            return Means("", 0, pd.DataFrame(), pd.DataFrame(columns=list(COLUMNS)))
+        name, num_parts, frame = means
+        return Means(name, num_parts, frame, compare(frame, analysis))
+
+    def files(self, data: Means, analysis: Analysis) -> Iterator[CsvFile]:
+        yield CsvFile(FILE, data.pairs, "pairs by their seeds' means over the parts of the data set (Welch)")
+
+    def show(self, data: Means, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if data.pairs.empty:
+            return
+        columns = [
+            TableColumn("a", links.algorithm("a")),
+            TableColumn("b", links.algorithm("b")),
+            TableColumn("a better by", interval("difference", "low", "high")),
+            TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
+            TableColumn("seeds", number("num_seeds_a", 0)),
+        ]
+        caption = (
+            f"Pairs on {data.name}, mean of its {count(data.num_parts, 'part')}: by how many {wording.unit(analysis)} "
+            f"the seeds of a are better than those of b, with Welch's {percent(1 - analysis.alpha)} interval, for all "
+            f"{count(len(data.pairs), 'pair')} together (Bonferroni), and p with Holm's correction."
+        )
+        yield make_table(caption, columns, data.pairs.to_dict("records"), FILE, oracle=analysis.rule.oracle)
+
+
+ONE_DATA_SET = OneDataSet()
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _means(analysis: Analysis) -> tuple[str, int, pd.DataFrame] | None:
+    """Return name, number of parts and mean of each seed; None unless there is one data set of several parts.
+
+    Only seeds with a score on every part count, and only algorithms with two of them.
+    """
+    columns_by_block = blocks(analysis.sets)
+    if not main(analysis).skipped or len(columns_by_block) != 1:
+        return None
+    ((name, columns),) = columns_by_block.items()
+    if len(columns) < 2:
+        return None
+    runs = analysis.runs[analysis.runs["dataset"].isin(names_of(columns))]
+    table = runs.pivot(index=["algorithm", "replicate"], columns="dataset", values="score")
+    table = table.reindex(columns=names_of(columns)).dropna()
+    means = table.mean(axis=1).rename("score").reset_index().assign(dataset=name)
+    if not columns[0].higher_is_better:
+        means["score"] = -means["score"]
+    sizes = means.groupby("algorithm")["score"].transform("size")
+    means = means[sizes > 1]
+    return (name, len(columns), means) if means["algorithm"].nunique() > 1 else None
+
+
+def compare(means: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """Return `COLUMNS`: Welch's test of each pair with Holm's correction, intervals by Bonferroni's."""
+    from biasbed.analysis.statistics import exact
+
+    samples = {str(name): group["score"].to_numpy(dtype="float64") for name, group in means.groupby("algorithm")}
+    names = tuple(name for name in analysis.algorithms if name in samples)
+    control = control_of(analysis, main(analysis))
+    family = pairs.pairs(names, None if control not in names else control)
+    rows = []
+    for a, b in family:
+        low, high, p = per_set.welch(samples[a], samples[b], 1 - analysis.alpha / len(family))
+        rows.append((a, b, len(samples[a]), len(samples[b]), samples[a].mean() - samples[b].mean(), low, high, p))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
+    frame["p_holm"] = exact.holm(frame["p_holm"].fillna(1.0).to_numpy(dtype="float64"))
+    frame["significant"] = frame["p_holm"] < analysis.alpha
+    turned = frame["difference"] < 0
+    swapped = frame[turned].rename(
+        columns={"a": "b", "b": "a", "num_seeds_a": "num_seeds_b", "num_seeds_b": "num_seeds_a", "low": "high"}
+        | {"high": "low"}
+    )
+    swapped[["difference", "low", "high"]] *= -1
+    frame = pd.concat([frame[~turned], swapped[list(COLUMNS)]])
+    return frame.sort_values("difference", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def spread(means: pd.DataFrame) -> float:
+    """Return the standard deviation between seeds of one algorithm, pooled over algorithms."""
+    variances = means.groupby("algorithm")["score"].agg(["var", "size"])
+    weights = variances["size"] - 1
+    return math.sqrt(float((variances["var"] * weights).sum() / weights.sum()))
+
+
+def detectable(deviation: float, num_seeds: int, level: float) -> float:
+    """Return the difference that a two-sided t-test of so many seeds each finds with the probability `TARGET`."""
+    from statsmodels.stats.power import TTestIndPower
+
+    size = TTestIndPower().solve_power(nobs1=num_seeds, alpha=level, power=TARGET)
+    return float(size) * deviation
+
+
+def seeds_for(difference: float, deviation: float, level: float) -> int | None:
+    """Return how many seeds of each algorithm show a difference with the probability `TARGET`; None: over 1,000."""
+    from statsmodels.stats.power import TTestIndPower
+
+    test, size = TTestIndPower(), difference / deviation
+    for num_seeds in range(2, MOST_SEEDS + 1):
+        if test.power(size, num_seeds, level) >= TARGET:
+            return num_seeds
+    return None
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def describe(analysis: Analysis) -> list[str]:
+    """Say which algorithms differ on the data set as a whole, and what more seeds would show; empty without data."""
+    data = analysis.data(ONE_DATA_SET)
+    if data.pairs.empty:
+        return []
+    sizes = data.means.groupby("algorithm").size()
+    seeds = count(int(sizes.min()), "seed")
+    where = f"On {analysis.label(data.name)} (mean of its {data.num_parts} parts, {seeds} each)"
+    leads = [_describe_lead(analysis, row) for row in data.pairs.head(MOST).to_dict("records")]
+    apart = int(data.pairs["significant"].sum())
+    verdict = "no difference is shown"
+    if apart:
+        verdict = f"{apart} of {len(data.pairs)} pairs are told apart" if len(data.pairs) > 1 else "the two differ"
+    return [f"{where} {verdict}: {'; '.join(leads)}.", *describe_seeds(analysis)]
+
+
+def describe_seeds(analysis: Analysis) -> list[str]:
+    """Say which difference the seeds at hand show, and how many would show `difference` points."""
+    data = analysis.data(ONE_DATA_SET)
+    deviation, level = spread(data.means), analysis.alpha / len(data.pairs)
+    if not deviation:
+        return []
+    num_seeds = int(data.means.groupby("algorithm").size().min())
+    smallest_lead = points(analysis, detectable(deviation, num_seeds, level))
+    difference = analysis.options.difference
+    needed = seeds_for(difference, deviation, level)
+    more = f"more than {MOST_SEEDS}" if needed is None else str(needed)
+    together = f", for {len(data.pairs)} pairs together" if len(data.pairs) > 1 else ""
+    return [
+        f"Seeds of one algorithm differ by {points(analysis, deviation)} (standard deviation): with {TARGET:.0%} "
+        f"probability {num_seeds} of each show a lead of {smallest_lead} or more, and "
+        f"{points(analysis, difference)} take {more} of each (two-sided t-test{together})."
+    ]
+
+
+def _describe_lead(analysis: Analysis, row: dict[Any, Any]) -> str:
+    """Say by how much one algorithm leads another, with its interval."""
+    better, worse = analysis.label(row["a"]), analysis.label(row["b"])
+    difference, low, high = row["difference"], row["low"], row["high"]
+    if not difference:
+        return f"{better} and {worse} have the same mean"
+    bounds = f" ({percent(1 - analysis.alpha)} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+    return f"{better} leads {worse} by {points(analysis, difference)}{bounds}"
