@@ -22,17 +22,17 @@ LINES = 18  # of the whole; seven more say where files and pages are
 FEWEST_ROWS = 3
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysis, has_files: bool = True) -> str:
     """Render title, scores and verdict for `summary.WIDTH` columns and, if sentences are short, `LINES` lines.
 
     Sets that do not fit are left out with a line that says so, and so are the rows with the worst average ranks.
+    has_files: a summary is written, which has the rest.
     """
     title = styled(say("summary", title=analysis.title), Style.BOLD)
     if analysis.rule.oracle:
         title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
     answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
-    rest = styled(_rest(analysis), Style.DIM)
-    below = [answer, rest]
+    below = [answer, styled(_rest(analysis), Style.DIM)] if has_files else [answer]
     spaces = 1 + len(below)  # empty lines between the parts
     used = sum(part.count("\n") + 1 for part in (title, *below)) + spaces
     return "\n\n".join([title, _scores(analysis, LINES - used), *below])

@@ -124,7 +124,10 @@ def test_a_study_from_start_to_end(
     printed = capsys.readouterr()
     assert "in all" in printed.out
     assert "erm-seed3 done in" in printed.err
-    assert "biasbed.study%60%20%3D%20%27mine%27" in printed.out.splitlines()[-1]  # a link
+    assert "biasbed.study%60%20%3D%20%27mine%27" in printed.out  # a link
+    table = printed.out.split("Analysis of suite folders, study mine")[1]
+    assert "InfoDrop" in table
+    assert table.splitlines()[-1].startswith("Tables, figures and report: ")
     (parent,) = all_runs(tracking, kind="study", study="mine")
     children_ = all_runs(tracking, kind="train", study="mine")
     assert parent.info.status == "FINISHED"

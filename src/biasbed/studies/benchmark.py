@@ -42,6 +42,7 @@ from biasbed.studies.study_table import (
     require_named_code,
     select_rows,
 )
+from biasbed.system.commands import typed
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
 from biasbed.tracking.run_reader import find_runs
@@ -70,6 +71,21 @@ def benchmark(flags: Mapping[str, str]) -> None:
         print("\n".join(dry_run(plan)))
     else:
         train_plan(plan, launcher, options)
+        if _is_tracked(plan) and len(plan.table.rows) > 1:
+            print(describe_scores(plan))
+
+
+def describe_scores(plan: StudyPlan) -> str:
+    """Return the table of scores of a finished study and what it supports, as `analyze` prints it first."""
+    from biasbed import analysis
+    from biasbed.analysis.report import terminal_table
+
+    scope = {"suite": plan.suite, "study": plan.table.study}
+    try:
+        table = terminal_table.render(analysis.load(**scope), has_files=False)
+    except (Failure, UsageError) as reason:  # the study itself is done
+        table = f"no table of its scores: {reason}"
+    return f"\n{table}\n\nTables, figures and report: {typed('analyze', scope)}"
 
 
 def _refuse_early(table: StudyTable, is_here: bool) -> None:
@@ -133,22 +149,18 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
     def keep(overrides: Overrides) -> Overrides:
         return {name: value for name, value in overrides.items() if name not in replaced}
 
+    fresh = max(table.seen_seeds, default=-1) + 1
     study_table = StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
         rows={name: keep(row) for name, row in rows.items()},
-        seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds, _first_fresh_seed(table)),
+        seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds, fresh),
         settings={**keep(table.settings), **settings},
         cells={name: keep(cell) for name, cell in table.cells.items()},
         chosen={row: table.chosen[row] for row in rows if row in table.chosen},
         chosen_by=table.chosen_by,
     )
     return refuse_seen(study_table)
-
-
-def _first_fresh_seed(table: StudyTable) -> int:
-    """Return the first seed that chose none of the table's settings."""
-    return max(table.chosen_by["seeds"]) + 1 if table.chosen_by else 0
 
 
 def dry_run(plan: StudyPlan) -> list[str]:

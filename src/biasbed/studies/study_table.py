@@ -71,6 +71,11 @@ class StudyTable:
         """Method of each row that is trained."""
         return {name: row["algorithm"] for name, row in self.rows.items() if "algorithm" in row}
 
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """Seeds by which the settings were chosen."""
+        return parse_seeds(self.chosen_by["seeds"].split(",")) if self.chosen_by else ()
+
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 
@@ -250,7 +255,7 @@ def refuse_unchosen(table: StudyTable, rows: Iterable[str], settings: Overrides)
 
 def refuse_seen(table: StudyTable) -> StudyTable:
     """Return the table; UsageError if it would train with seeds by which its settings were chosen."""
-    seen = parse_seeds(table.chosen_by["seeds"]) if table.chosen_by else ()
+    seen = table.seen_seeds
     both = [str(seed) for seed in table.seeds if seed in seen]
     if both:
         raise UsageError(

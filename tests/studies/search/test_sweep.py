@@ -197,6 +197,7 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
     (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(content))
     client.log_artifact(study_run.info.run_id, str(tmp_path / tracked.WINNERS))
     assert winners.fetch_table("other", "auto").seeds == (2, 3, 4)
+    assert benchmark.build_table(benchmark.BenchmarkOptions(from_study="other", seeds="2"), {}).seeds == (2, 3)
     assert cli.main(["benchmark", "--from_study", "other", "--seeds", "1,2", "--dry_run", "yes"]) == 2
     assert cli.main(["benchmark", "--from_study", "other", "--table", "main"]) == 2
 
