@@ -316,7 +316,6 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
         "evaluation/models.py",
         "evaluation/served_images.py",
         "api/active_run.py",
-        "api/mlflow_evaluator.py",
         "published/__init__.py",
         "tracking/launched_run.py",
         "tracking/study_row.py",

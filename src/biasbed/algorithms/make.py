@@ -32,14 +32,12 @@ def make_algorithm(
     precision: Precision,
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
-    network: Callable[..., networks.Network] | None = None,
     features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
     classes: Sequence[str] = (),
 ) -> Algorithm:
     """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`.
 
-    network: makes the networks in place of `networks_for`. features: computes the features of networks that are not
-    trained. classes: names of the classes.
+    features: computes the features of networks that are not trained. classes: names of the classes.
     """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -48,7 +46,7 @@ def make_algorithm(
     setup = Setup(
         num_classes=data.num_classes,
         task=task.smoothed(config.label_smoothing) if config.label_smoothing else task,
-        network=network or networks_for(config, data.num_classes, group),
+        network=networks_for(config, data.num_classes, group),
         optimizer=optimizer,
         group=group,
         precision=precision,

@@ -1,8 +1,4 @@
-"""Training methods for loops of the user's own: whole ones, and their layers, losses and penalties.
-
-Whole methods:
-    make: a method by name, with its networks and optimizers (`biasbed.api.method_loop`); `update` takes a step. Batch:
-    one mini-batch.
+"""Pieces of training methods for loops of the user's own: layers, losses and penalties.
 
 Layers:
     InfoDrop, PAdaIN: `biasbed.api.layers` describes them.
@@ -31,12 +27,9 @@ from biasbed.api.losses import (
     mmd,
     swap_statistics,
 )
-from biasbed.api.method_loop import make
 from biasbed.api.unknown_names import make_error
-from biasbed.batch import Batch
 
 __all__ = [
-    "Batch",
     "InfoDrop",
     "PAdaIN",
     "bias_amplified",
@@ -45,7 +38,6 @@ __all__ = [
     "drop_weights",
     "hsic",
     "irm_penalty",
-    "make",
     "mmd",
     "swap_statistics",
 ]
