@@ -22,6 +22,7 @@ def find_averages(
     """
     leaves: dict[int, str] = {}
     notes: list[str] = []
+    paths = _without_shared_words(paths)
     plain = [column for column, path in paths.items() if not any(map(say.average_kind, path))]
     for column, path in paths.items():
         kinds = [say.average_kind(name) for name in path]
@@ -55,6 +56,19 @@ def find_averages(
         if is_measure and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others"
     return leaves, notes
+
+
+def _without_shared_words(paths: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Return the names without the words that all begin with, as `Bench-A`, `Bench-B` and `Bench-Overall` do."""
+    split = {column: re.split(r"(?<=[\s_/:-])", path[-1]) for column, path in paths.items() if path}
+    shared = 0
+    for parts in zip(*split.values(), strict=False):
+        if len(split) < 3 or len(set(parts)) > 1:
+            break
+        shared += 1
+    if shared == min(map(len, split.values()), default=0):
+        return dict(paths)
+    return {column: (*path[:-1], "".join(split[column][shared:])) for column, path in paths.items() if path}
 
 
 def _reason(

@@ -27,6 +27,7 @@ class Evidence(NamedTuple):
     rows: Sequence[str]
     columns: Sequence[str]
     leaves: Sequence[str]  # lowest names of the columns
+    shared_heads: Sequence[str]  # upper names that all columns have
     numbers: Sequence[Mapping[int, float]]  # of each row by column
     averages_rows: bool  # a row averages the others
     averages_columns: bool
@@ -50,6 +51,7 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
     for vote, why in (
+        (_by_upper_head, "as the head above the columns says"),
         (_by_names, "by their names"),
         (_by_numbers, "as numbers are no methods"),
         (_by_measures, "as measures are"),
@@ -58,6 +60,8 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         rows_are_methods = vote(evidence)
         if rows_are_methods is not None:
             return _said(rows_are_methods, why)
+    if say.is_variant(evidence.head):
+        return _said(True, "as the head of the first column says")
     rows_vary, columns_vary = _variation(evidence)
     if columns_vary > CLEAR * rows_vary:
         return _said(True, "as the columns' means differ more")
@@ -76,6 +80,13 @@ def _said(rows_are_methods: bool, why: str) -> Axes:
     turned = "datasets" if rows_are_methods else "methods"
     more = "" if why.startswith("rows=") else f" (`rows` as {turned} turns the table)"
     return Axes(rows_are_methods, f"lines are {order[0]} and columns {order[1]}, {why}{more}")
+
+
+def _by_upper_head(evidence: Evidence) -> bool | None:
+    """Return True if a head above all columns calls them data sets, False if methods."""
+    heads = set(map(say.letters, evidence.shared_heads))
+    is_straight, is_turned = (not heads.isdisjoint(words) for words in (say.DATASETS, say.METHODS))
+    return None if is_straight == is_turned else is_straight
 
 
 def _by_names(evidence: Evidence) -> bool | None:
@@ -112,8 +123,13 @@ def _by_measures(evidence: Evidence) -> bool | None:
 
 
 def _share_of_measures(names: Sequence[str]) -> float:
-    """Return the share of names that begin with a measure, as `BLEU (covost)` does."""
-    return sum(say.is_metric(re.split(r"[(\[]", name)[0]) for name in names) / max(len(names), 1)
+    """Return the share of names that begin with a measure, as `BLEU (covost)` does, or end with one: `box AP`."""
+    count = 0
+    for name in names:
+        measure = re.split(r"[(\[]", name)[0]
+        last = measure.split()[-1:]
+        count += say.is_metric(measure) or (last != [measure] and any(map(say.is_metric, last)))
+    return count / max(len(names), 1)
 
 
 def _by_bold(evidence: Evidence) -> bool | None:

@@ -232,7 +232,8 @@ def _images(described: PrintedSet) -> tuple[str, ...]:
 def _copied_line(table: PrintedNumbers, cell: Printed, first: str, second: str, count: int) -> TableFinding:
     """Return the finding on a method with the numbers of another; a cell of it tells the place."""
     row, column, line = table.position(cell)
-    text = f"and all other {count} numbers of {second} are those of {first}: is one a copy?"
+    others = "the other number" if count == 1 else f"all other {count} numbers"
+    text = f"and {others} of {second} are those of {first}: is one a copy?"
     row, column = (row, "all") if table.are_lines_methods else ("all", column)
     return TableFinding("copy", row, column, cell.text, f"as {first}", text, line)
 

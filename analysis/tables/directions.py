@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.repeats import NamedNumber
 from biasbed.errors import listed
 
@@ -25,6 +27,7 @@ _HIGHER = re.compile(
 )
 
 
+_DIFFERENCES = {"gap", "drop", "degradation", "disparity"}  # none of which is below 0, if not for its sign
 _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 
 
@@ -50,6 +53,24 @@ def find_directions(
         if direction:
             return dict.fromkeys(unsaid, direction), _say(direction, why)
     return {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
+
+
+def turned_signs(records: Sequence[NamedNumber], body: Body) -> tuple[list[NamedNumber], str]:
+    """Return the records with higher as better on data sets whose gaps or drops are all below 0, and a note."""
+    highest: dict[tuple[str, str, str], float] = {}
+    for record in records:
+        head = f"{body.name(record.column)} {body.grid.rows[record.row][0]}"
+        if record.meaning.direction == "no" and say.has_word(head, _DIFFERENCES) and not say.arrow(head):
+            highest[record.set_key] = max(record.value, highest.get(record.set_key, record.value))
+    turned = {key for key, value in highest.items() if value < 0}
+    if not turned:
+        return list(records), ""
+    result = []
+    for record in records:
+        meaning = replace(record.meaning, direction="yes")
+        result.append(replace(record, meaning=meaning) if record.set_key in turned else record)
+    names = listed([name for _, name, _ in sorted(turned)], 6)
+    return result, f"higher is better on {names}: all differences are below 0, and 0 is none (`lower` says otherwise)"
 
 
 def contradicted_by_bold(

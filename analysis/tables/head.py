@@ -29,6 +29,8 @@ class Body:
         for level in self.levels:
             if level[column] and (not texts or texts[-1] != level[column]):
                 texts.append(level[column])
+        if len(texts) > 1 and re.fullmatch(r"\([^()]*\)", texts[-1]):  # a unit below its measure
+            texts[-2:] = [f"{texts[-2]} {texts[-1]}"]
         return tuple(texts)
 
     def name(self, column: int) -> str:

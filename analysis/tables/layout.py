@@ -116,8 +116,11 @@ def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> boo
 def _is_setting(body: Body, column: int) -> bool:
     """Return True for a column of words that says what a method was made of, or yes and no."""
     head = body.leaf(column)
-    are_flags = {text.casefold() for text in body.cells(column) if text} <= {"yes", "no", "true", "false"}
-    return say.is_variant(head) or say.has_word(head, say.COSTS) or are_flags
+    return say.is_variant(head) or say.has_word(head, say.COSTS) or _are_flags(body.cells(column))
+
+
+def _are_flags(texts: Sequence[str]) -> bool:
+    return {text.casefold() for text in texts if text} <= {"yes", "no", "true", "false"}
 
 
 def _say_columns(body: Body, columns: TableColumns) -> str:
@@ -138,9 +141,11 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
         is_unique = len(set(texts)) == len(texts)
         return is_reference, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
 
-    named = [
-        column for column in columns.texts if _has_letters(body.cells(column)) or (column == 0 and not body.leaf(0))
-    ]
+    named = []
+    for column in columns.texts:
+        is_name = _has_letters(body.cells(column)) and not _are_flags(body.cells(column))
+        if is_name or (column == 0 and not body.leaf(0)):
+            named.append(column)
     return sorted(named, key=order)
 
 
@@ -201,8 +206,16 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
         rows=[names[row] for row in plain],
         columns=[" ".join(paths[column]) for column in columns.scores if column not in averaging],
         leaves=[say.without_arrow(paths[column][-1]) for column in columns.scores if paths[column]],
+        shared_heads=_shared_heads(list(paths.values())),
         numbers=[numbers[row] for row in plain],
         averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
         averages_columns=bool(averaging),
         bold=bold,
     )
+
+
+def _shared_heads(paths: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the upper names that all columns have."""
+    if len(paths) < 2:
+        return []
+    return [head for head in paths[0][:-1] if all(head in path[:-1] for path in paths)]

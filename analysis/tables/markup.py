@@ -33,6 +33,8 @@ _BOLD = re.compile(
     r"\*\*|__|<b>|<b |<strong|\\textbf|\\mathbf|\\bf\b|\\bfseries|\\boldsymbol|\\bm\b|font-weight: ?bold"
 )
 _COMMAND = re.compile(r"\\(?:([a-zA-Z]+\*?)\s*|(.))", re.S)  # blanks behind a name are no text
+_SILENT = {"hline", "midrule", "centering", "small", "footnotesize", "scriptsize", "tiny", "hfill", "noindent", "null"}
+_LONE_COMMAND = re.compile(r"(?:\\[bi]f(?:series)?\s*)?\\([a-zA-Z]{3,})\s*(?:\{\})?")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
 _EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
@@ -132,7 +134,14 @@ def clean_latex(raw: str) -> str:
     _walk(raw, out)
     text = "".join(out).replace("~", " ").replace("``", "'").replace("''", "'")
     text = squeeze(text)
+    if not text and (lone := _LONE_COMMAND.fullmatch(raw.strip())) and _is_word(lone[1]):
+        return lone[1]  # a macro of the paper, such as \\ours
     return re.sub(r"(?<=[0-9]) (?=[.][0-9])|(?<=[0-9][.]) (?=[0-9])", "", text)
+
+
+def _is_word(command: str) -> bool:
+    """Return True for a command that shows something, as far as is known: none of spaces, rules and notes."""
+    return command not in DROPPED_ARGUMENTS and command not in SIGNS and command not in _SILENT
 
 
 def _walk(raw: str, out: list[str]) -> None:

@@ -110,6 +110,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
     machine = (
         all(re.fullmatch(r"[\w./@-]+", name) for name in names if name) and len([name for name in names if name]) > 1
     )
+    whole = {name.casefold() for name in names}
     shared = _shared_measures([name for name in names if not say.is_metric(name)])
     result = []
     for meaning in meanings:
@@ -119,10 +120,10 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
             continue
-        if say.is_metric(meaning.dataset) and not _is_named_by_letters(meaning.dataset, shared):
+        parts_of_name = _bracketed_metric(meaning, whole)
+        if _is_only_measure(meaning.dataset, whole, shared) and parts_of_name is None:
             result.append(_split_of_metric(meaning))
             continue
-        parts_of_name = _bracketed_metric(meaning)
         if parts_of_name is None and machine:
             parts_of_name = _machine_name(meaning)
         if parts_of_name is None:
@@ -141,12 +142,30 @@ def _split_of_metric(meaning: Meaning) -> Meaning:
     return replace(meaning, metric=meaning.dataset, dataset="", split=meaning.split or split)
 
 
-def _bracketed_metric(meaning: Meaning) -> Meaning | None:
-    """Return `STS-B (Pearson)` as a data set and its measure; None for other names."""
-    match = re.fullmatch(r"(.+?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]\s*", meaning.dataset)
-    if match and say.is_metric(match.group(2)) and not say.is_metric(match.group(1)):
-        return replace(meaning, dataset=match.group(1), metric=match.group(2))
-    return None
+_BRACKETED = re.compile(r"(.+?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]\s*")
+
+
+def _bracketed_metric(meaning: Meaning, whole: Set[str]) -> Meaning | None:
+    """Return `STS-B (Pearson)` as a data set and its measure; None for other names.
+
+    whole: names of all columns. `Best (top-5)` beside `Best` is one, too, though all of its words are measures'.
+    """
+    match = _BRACKETED.fullmatch(meaning.dataset)
+    if match is None or not say.is_metric(match[2]) or say.is_metric(match[1]):
+        return None
+    if say.is_metric(meaning.dataset) and match[1].casefold() not in whole:
+        return None
+    return replace(meaning, dataset=match[1], metric=match[2])
+
+
+def _is_only_measure(name: str, whole: Set[str], shared: Set[str]) -> bool:
+    """Return True for a measure without a data set: `Top-1`, `mIoU (flip)` beside `mIoU`, `Err, adapted`."""
+    if say.is_metric(name):
+        return not _is_named_by_letters(name, shared)
+    match = _BRACKETED.fullmatch(name)
+    measure, comma, remark = name.partition(",")
+    is_variant = match is not None and say.is_metric(match[1]) and match[1].casefold() in whole
+    return is_variant or (bool(comma) and say.is_metric(measure) and not say.OF_DATA.search(remark))
 
 
 def _machine_name(meaning: Meaning) -> Meaning | None:
@@ -312,7 +331,8 @@ def _are_levels(names: Sequence[str]) -> bool:
     """Return True for names like 15 %, K=4 and 5-shot, or 0, 1, 2, ...: levels of a setting, numbered domains."""
     distinct = list(dict.fromkeys(names))
     is_numbering = distinct in ([str(first + n) for n in range(len(distinct))] for first in (0, 1))
-    return is_numbering or all(map(_LEVEL.fullmatch, distinct))
+    num_levels = sum(bool(_LEVEL.fullmatch(name)) for name in distinct)  # beside them, the whole: `Full`
+    return is_numbering or num_levels == len(distinct) or (num_levels >= 3 and num_levels >= 0.75 * len(distinct))
 
 
 def _beside_parts(meaning: Meaning, blocks: set[str]) -> Meaning:

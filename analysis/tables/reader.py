@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from biasbed.analysis.tables import averages, checks
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import suspect_swap
-from biasbed.analysis.tables.directions import contradicted_by_bold, find_directions
+from biasbed.analysis.tables.directions import contradicted_by_bold, find_directions, turned_signs
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
 from biasbed.analysis.tables.markup import without_citation
@@ -23,6 +24,9 @@ from biasbed.errors import UsageError, listed
 from biasbed.measures import LARGEST_SCORE
 
 _MEAN = re.compile(r"(?i)[\s_./-]*(?:\b|(?<=_))(?:mean|avg|average)\.?$")  # at the end of a head
+
+
+_LAST_BRACKET = re.compile(r"(.+?)\s*\(([^()]+)\)")
 
 
 class ScoreReader:
@@ -49,6 +53,7 @@ class ScoreReader:
             )
         rows = [row for row in range(len(names)) if self._counts(names[row])]
         rows = self._without_average_sets(rows)
+        rows = self._without_means_of_lines(rows, names)
         scored = list(self.columns.scores)
         if self.layout.kind != "turned":
             scored = self._without_average_columns(rows)
@@ -139,6 +144,17 @@ class ScoreReader:
             return rows
         self.left_out.append((listed(sorted(averages_there)), "an average by its name"))
         return [row for row in rows if texts[row] not in averages_there]
+
+    def _without_means_of_lines(self, rows: list[int], names: Sequence[str]) -> list[int]:
+        """Return the lines without `erm (avg)` beside `erm (0)` and `erm (1)`: runs, and their mean."""
+        split = {row: _LAST_BRACKET.fullmatch(names[row]) for row in rows}
+        counts = Counter(match[1] for match in split.values() if match)
+        means = []
+        for row, match in split.items():
+            if match and counts[match[1]] > 2 and say.average_kind(match[2]) == "sure":
+                means.append(row)
+        self.left_out += [(f"line {names[row]}", "an average of other lines, by its name") for row in means]
+        return [row for row in rows if row not in means]
 
     def _is_kept(self, column: int) -> bool:
         spelled = {self.body.name(column).casefold(), self.body.leaf(column).casefold()}
@@ -407,6 +423,7 @@ class ScoreReader:
     def finish(self, records: Sequence[NamedNumber]) -> Understood:
         """Return the scores of records, with directions, and with what the comparison leaves out."""
         grid = self.body.grid
+        records, turned = turned_signs(records, self.body)
         directions, note = find_directions(records, grid.bold, grid.caption, grid.source)
         scores = []
         for record in records:
@@ -437,7 +454,7 @@ class ScoreReader:
             self.body.grid.source, self.body.grid.format, scores, self.layout.note, self.left_out, self.notes
         )
         contradiction = "" if self.settings.has_directions else contradicted_by_bold(records, directions, grid.bold)
-        result.notes += filter(None, (note, contradiction))
+        result.notes += filter(None, (turned, note, contradiction))
         result.notes += self._lost_seeds(records)
         if self._intervals:
             result.notes.append(f"intervals behind {self._intervals} scores are left out")

@@ -118,18 +118,24 @@ def _differing(records: Sequence[NamedNumber], body: Body, columns: TableColumns
     def differs(column: int) -> bool:
         return any(len({body.grid.rows[row][column] for row in rows}) > 1 for rows in repeated)
 
-    def order(column: int) -> tuple[bool, int]:
+    def order(column: int) -> tuple[bool, bool, int]:
         spoken = set(say.split_words(body.leaf(column)))
-        return (not spoken & say.VARIANTS, column)
+        return _is_reference(body, column), not spoken & (say.VARIANTS | {"name"}), column
 
-    texts = [column for column in columns.texts if not _is_reference(body, column)]
+    texts = [column for column in columns.texts if not _is_link(body, column)]
     settings = [column for column in columns.settings if not set(say.split_words(body.leaf(column))) & LOGGED]
     return [column for column in sorted(texts, key=order) + settings if differs(column)]
 
 
 def _is_reference(body: Body, column: int) -> bool:
     spoken = set(say.split_words(body.leaf(column)))
-    return bool(spoken) and spoken <= say.REFERENCES | {"time", "year"}
+    return bool(spoken) and spoken <= (say.REFERENCES - {"name"}) | {"time", "year"}
+
+
+def _is_link(body: Body, column: int) -> bool:
+    """Return True for references that are no papers: they name files, and tell no methods apart."""
+    spoken = say.split_words(body.leaf(column))
+    return _is_reference(body, column) and not any(word.startswith(("paper", "ref", "citation")) for word in spoken)
 
 
 def _by_columns(

@@ -168,7 +168,7 @@ def _take_by_heads(
         heads = [column for column in free if say.says(head[column], say.METHODS)]
         heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
         heads.sort(key=lambda column: say.METHODS.index(say.letters(head[column])))
-        columns.method = heads[0] if heads else None
+        columns.method = heads[0] if heads else _ends_with_method(body, free)
     free = [column for column in free if column not in columns.names]
     columns.metric = next((column for column in free if say.says(head[column], say.METRICS)), None)
     if columns.dataset is not None:
@@ -180,6 +180,16 @@ def _take_by_heads(
         seeds = [column for column in seeds if column not in columns.names and _are_seeds(cells, column)]
         seeds.sort(key=lambda column: say.SEEDS.index(_last_part(head[column])))
         columns.seed = seeds[0] if seeds else None
+
+
+def _ends_with_method(body: Body, columns: Sequence[int]) -> int | None:
+    """Return the column of different texts whose head ends with a word for methods, as `Training method` does."""
+    for column in columns:
+        texts = [text for text in body.cells(column) if text]
+        spoken = say.split_words(body.leaf(column))
+        if len(spoken) > 1 and spoken[-1] in say.METHOD_NOUNS and len(set(texts)) == len(texts) > 1:
+            return column
+    return None
 
 
 def _last_part(head: str) -> str:
@@ -348,7 +358,8 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         or (leaf.startswith("#") and spoken)
     ):
         return "a count"
-    if spoken and spoken <= say.REFERENCES and not say.is_metric(leaf):
+    is_number_of = are_whole and len(spoken) > 1 and say.split_words(leaf)[-1] == "id"
+    if is_number_of or (spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):
         return "a reference"
     if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
         return "numbers the lines"

@@ -33,6 +33,7 @@ DATASETS = _ordered(
     benchmarks данные
     """
 )
+METHOD_NOUNS = _terms("method methods model models llm algorithm algorithms config classifier network detector")
 PARTS = _terms("domain environment env shift corruption subset category target testenv testdomain")
 BLOCKS = _ordered("block benchmark suite collection datasetgroup dataset data family")
 METRICS = _ordered("metric metrics measure measures criterion metricname 指标 métrique metrik")
@@ -79,7 +80,7 @@ TIMES = _terms("time latency runtime seconds fps speed throughput")
 RANKS = _terms("rank ranks ranking rang rango 排名 place position pos")
 GAINS = _terms("gain gains δ improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
-ELSEWHERE = _terms("origin original reported paper published official papernumber originalpaper")
+ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
 AVERAGES = _terms(
     """
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
@@ -98,7 +99,7 @@ HIGHER = _terms(
     """
     acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel
     rouge1 rouge2 meteor cider spice ndcg mrr hits hit iou miou dice oa aa mf1 kappa nmi ari psnr ssim pearson
-    spearman kendall corr correlation mcc top1 top5 top specificity sensitivity tpr tnr consistency aurra
+    spearman kendall corr correlation mcc top1 top5 top specificity sensitivity tpr tnr maph consistency aurra
     comet bertscore wr winrate elo r2 reactivity pq sq rq pckh pck pass worst fid50k likelihood reward return
     coverage 准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도
     точность rappel précision genauigkeit exactitud
@@ -129,10 +130,12 @@ _FILLERS = _terms(
     clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
     image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
-    in under curve area eval binary norm normalized strict cosine main obs log linear probe knn
+    in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
     """
 )
-_EXTRA = re.compile(r"(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I)
+_EXTRA = re.compile(
+    r"ap_?[sml]|(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I
+)
 VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
 TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")

@@ -15,7 +15,7 @@ from biasbed.analysis.tables.meanings import find_meanings
             "Web val/top1 accuracy Web-C/top1 accuracy Web-C/mCE",
         ),
         ("NIR OA|VIS OA|NIR F1", "NIR/OA VIS/OA NIR/F1"),
-        ("IN-9 Gap|IN-W Gap|Box Gap|SIN Gap", "IN-9/Gap IN-W/Gap Box/Gap SIN/Gap"),
+        ("IN-9 Gap|IN-W Gap|Crate Gap|SIN Gap", "IN-9/Gap IN-W/Gap Crate/Gap SIN/Gap"),
         ("Top-1 Acc|CUB Acc|Cars Acc", "/Top-1 Acc CUB/Acc Cars/Acc"),
         ("Hand distance|CUB", "Hand distance/ CUB/"),
     ],
