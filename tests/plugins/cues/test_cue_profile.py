@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,47 @@ def test_error_ratio_of_a_whole_set_has_no_interval() -> None:
     row = only(cue_profile.profile([decisions], derived), "error_ratio_pose")
     assert row.value == 1
     assert math.isnan(row.low)
+
+
+def suppressed(clean: np.ndarray, without: np.ndarray, chance: float = 0.25) -> list[CueValue]:
+    """Return the profile of decisions on images as they are, and of the same images in grey."""
+    number = len(clean)
+    names = [f"{condition}/{index}.png" for condition in ("none", "grey") for index in range(number)]
+    conditions = ["none"] * number + ["grey"] * number
+    decisions = decide("photo_reliance", np.concatenate([clean, without]), condition=conditions)
+    decisions = replace(decisions, images=names)
+    inputs = tuple(f"test/accuracy_by_condition/photo_reliance:{name}" for name in ("none", "grey"))
+    derived = record.Derived("test", "reliance_colour", "photo_reliance", "lost_share", inputs, (chance,))
+    return cue_profile.profile([decisions], [derived])
+
+
+def test_reliance_has_the_interval_of_a_ratio_over_images_that_are_drawn_with_and_without_the_cue(
+    random: np.random.Generator,
+) -> None:
+    clean = random.random(600) < 0.8
+    grey = clean & (random.random(600) < 0.7)
+    (row,) = suppressed(clean, grey)
+    kept = (grey.mean() - 0.25) / (clean.mean() - 0.25)
+    assert (row.cue, row.value) == ("colour", pytest.approx(1 - kept))
+    # The delta method for a ratio of means over the same images (Cochran 1977, section 6.4).
+    residual = (grey - 0.25) - kept * (clean - 0.25)
+    half = 1.96 * residual.std() / math.sqrt(600) / (clean.mean() - 0.25)
+    assert (row.low, row.high) == pytest.approx((row.value - half, row.value + half), abs=0.015)
+    # Drawn apart, the same accuracies would leave more open.
+    spread = math.sqrt((grey.var() + kept**2 * clean.var()) / 600) / (clean.mean() - 0.25)
+    assert row.high - row.low < 0.9 * 2 * 1.96 * spread
+
+
+def test_reliance_without_loss_is_zero_and_at_chance_its_interval_is_open(random: np.random.Generator) -> None:
+    clean = np.arange(200) < 140
+    (row,) = suppressed(clean, clean)
+    assert row.value == 0
+    assert math.isnan(row.low), "the images don't differ: nothing is known of others that do"
+    two_classes = np.arange(200) < 108
+    (row,) = suppressed(two_classes, random.random(200) < 0.5, chance=0.5)
+    assert math.isnan(row.low)
+    assert not math.isnan(row.value)
+    assert suppressed(np.arange(200) < 99, clean, chance=0.5) == [], "below chance there is nothing to lose"
 
 
 def binomial(hits: int, number: int, share: float) -> float:

@@ -27,7 +27,7 @@ from biasbed.evaluation.decisions import (
     CountedValues,
     Decisions,
 )
-from biasbed.evaluation.intervals import Interval, error_ratio_interval, share_interval, sums_interval
+from biasbed.evaluation.intervals import LEVEL, Interval, error_ratio_interval, share_interval, sums_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"
@@ -49,9 +49,13 @@ CUE_MEASURES = (
     CueMeasure("shape", "shape_mrr", "reciprocal rank of the shape"),
     CueMeasure("shape", "mrr", "reciprocal rank, shapes alone", "refined_bias_shape"),
     CueMeasure("shape", "shape_preference", "share of the shapes in both such ranks"),
+    CueMeasure("shape", "reliance_shape", "accuracy lost if cells are shuffled"),
     CueMeasure("texture", "texture_accuracy", "decided for the texture"),
     CueMeasure("texture", "texture_mrr", "reciprocal rank of the texture"),
     CueMeasure("texture", "mrr", "reciprocal rank, textures alone", "refined_bias_texture"),
+    CueMeasure("texture", "reliance_texture", "accuracy lost if textures are smoothed"),
+    CueMeasure("texture", "loss_by_gaussian_smoothing", "accuracy lost under a blur"),
+    CueMeasure("colour", "reliance_colour", "accuracy lost in grey"),
     CueMeasure("background", "background_gap", "accuracy lost on a random background"),
     CueMeasure("background", "accuracy_full", "accuracy on the object alone", "imagenet_9_only_fg"),
     CueMeasure("background", "accuracy_full", "accuracy without the object", "imagenet_9_only_bg_t"),
@@ -242,6 +246,8 @@ def _interval(
 
     Sets of the same images are drawn together; other sets independently. NaN if every resample has one value, or every
     resample of one of these samples, as if no image is right: such an interval would claim that nothing is left open.
+    NaN, too, if more resamples than lie beyond one bound give no value, as a share of what is above chance has none
+    at chance: the interval then is open.
     """
     samples: list[np.ndarray] = []  # of each drawn sample, sums of its photographs
     positions: dict[int, int] = {}  # of each mean, the column of its sum among all samples' columns
@@ -268,7 +274,8 @@ def _interval(
             numbers = [row[positions[position] + 1] for position in range(len(means))]
             if all(numbers):
                 drawn.append(combine([float(row[positions[n]] / numbers[n]) for n in range(len(means))]))
-        return np.array(drawn)
+        values = np.array(drawn)
+        return values if np.isnan(values).mean() <= (1 - LEVEL) / 2 else values[:0]
 
     low, high = sums_interval(samples, statistic)
     return (low, high) if low < high else (NAN, NAN)
