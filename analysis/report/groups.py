@@ -115,12 +115,13 @@ def printed_error(analysis: Analysis) -> str:
     return text
 
 
-def printed_text(analysis: Analysis, label: str, table_caption: str) -> PrintedText:
-    """Return what LaTeX prints around a table of scores. table_caption: LaTeX."""
+def printed_text(analysis: Analysis, label: str, table_caption: str, further_note: str = "") -> PrintedText:
+    """Return what LaTeX prints around a table of scores. table_caption: LaTeX. further_note: plain text."""
     parts = [
         f"{latex.provenance(analysis)}. Best in bold.",
         latex.prose(caption(analysis)),
         say("printed_dagger") if analysis.daggers else "",
         latex.prose(wording.not_applicable(analysis, dash="--")),
+        latex.prose(further_note),
     ]
     return PrintedText(label, table_caption, " ".join(filter(None, parts)))

@@ -54,7 +54,10 @@ def render(table: ReportTable) -> str:
     """Render a table as a float, or several if it is longer than a page."""
     is_printed = [column.printed is not None for column in table.columns]
     columns = list(itertools.compress(table.columns, is_printed))
-    rows = [list(map(render_cell, itertools.compress(row, is_printed))) for row in table.rows]
+    rows, below = (
+        [list(map(render_cell, itertools.compress(row, is_printed))) for row in part]
+        for part in (table.rows, table.below)
+    )
     assert table.printed is not None
     return floated(
         _header(columns),
@@ -63,7 +66,7 @@ def render(table: ReportTable) -> str:
         table.printed.label,
         caption=table.printed.caption,
         note=table.printed.note,
-        footer=table.footer,
+        footer=[*table.footer, *below],
     )
 
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from biasbed.analysis import sections
-from biasbed.analysis.report import latex, score_tables
+from biasbed.analysis.report import latex, report_tables
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
 
@@ -22,7 +21,7 @@ MARKDOWN_SIGNS = re.compile(r"([\\`*_|<>\[\]~$#&])")
 
 def render(analysis: Analysis, table_format: TableFormat) -> str:
     """Return the table of scores: rows, ranks, those that may be first with a star, means and scores."""
-    table = score_tables.scores(analysis, Links(analysis), sections.score_columns(analysis))
+    table = report_tables.scores(analysis, Links(analysis))
     return {"markdown": _markdown, "html": _html, "latex": _latex}[table_format](table)
 
 
@@ -40,14 +39,16 @@ def _html(table: ReportTable) -> str:
 
 def _latex(table: ReportTable) -> str:
     heads = [latex.escape(head) for head in table.full_heads]
-    rows = [list(map(latex.render_cell, row)) for row in table.screen_rows]
-    return "\n".join(latex.tabular(heads, rows, "l" + "r" * (len(heads) - 1)))
+    rows, below = (
+        [list(map(latex.render_cell, row)) for row in part] for part in (table.screen_rows, table.screen_below)
+    )
+    return "\n".join(latex.tabular(heads, rows, "l" + "r" * (len(heads) - 1), below))
 
 
 def _texts(table: ReportTable, escape: Callable[[str], str], bold: str) -> list[list[str]]:
     """Return heads and cells as text of one line."""
     texts = [list(map(escape, table.full_heads))]
-    for row in table.screen_rows:
+    for row in (*table.screen_rows, *table.screen_below):
         texts.append([_cell_text(cell, escape, bold) for cell in row])
     return texts
 

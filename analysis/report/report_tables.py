@@ -17,10 +17,15 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import PrintedTable
 
 
+def scores(analysis: Analysis, links: Links) -> ReportTable:
+    """Return the table of scores with the columns and rows that sections add."""
+    return score_tables.scores(analysis, links, sections.score_columns(analysis), sections.rows_below(analysis))
+
+
 def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Return the tables that the page shows for all settings together; None for those without rows."""
     return {
-        "scores": score_tables.scores(analysis, links, sections.score_columns(analysis)),
+        "scores": scores(analysis, links),
     }
 
 
@@ -59,7 +64,7 @@ def _in_print(
     runs = f"score of every {wording.repeated(analysis)}, for an appendix"
     tables: dict[str, tuple[ReportTable | None, str]] = {
         "scores": (
-            score_tables.scores(analysis, links, sections.score_columns(analysis)),
+            scores(analysis, links),
             "scores of the algorithms on the sets",
         ),
         "runs": (by_run or score_tables.by_run(analysis, links), runs),

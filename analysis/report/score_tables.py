@@ -21,6 +21,7 @@ from biasbed.analysis.report.table_model import (
     Links,
     PrintedText,
     ReportTable,
+    RowBelow,
     ScoreColumn,
     TableCell,
     TableColumn,
@@ -36,8 +37,10 @@ from biasbed.analysis.runs.run import Run
 # --- scores of columns and data sets ----------------------------------------------------------------------------------
 
 
-def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()) -> ReportTable:
-    """Algorithms x columns with the averages of data sets. further: columns before them."""
+def scores(
+    analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = (), below: Sequence[RowBelow] = ()
+) -> ReportTable:
+    """Algorithms x columns with the averages of data sets. further: columns before them. below: rows after them."""
     columns, number_of_sets = [links.column()], Counter(column.head for column in further)
     for column in further:
         head = column.head
@@ -69,13 +72,22 @@ def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()
     if analysis.daggers:
         caption += say("scores_dagger")
     caption += "".join(dict.fromkeys(column.legend for column in further))
+    legends = "".join(dict.fromkeys(row.legend for row in below))
+    caption += legends
     caption += wording.not_applicable(analysis)
     printed_caption = f"Scores in {analysis.units}."
     if wording.has_deviations(analysis):
         printed_caption = rf"Scores in {analysis.units}: mean $\pm$ {groups.printed_error(analysis)}."
-    printed = groups.printed_text(analysis, "scores", printed_caption)
+    printed = groups.printed_text(analysis, "scores", printed_caption, legends)
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
-    return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv")
+    rows = tuple(_make_row_below(columns, row) for row in below)
+    return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv", below=rows)
+
+
+def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[TableCell, ...]:
+    """Return a row's name and its cells; no cell is empty where algorithms have a rank, but blank."""
+    cells = [column.make({"algorithm": "", **row.cells}) for column in columns[1:]]
+    return (text_cell(row.name), *cells)
 
 
 # --- scores of every run ----------------------------------------------------------------------------------------------

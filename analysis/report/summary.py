@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
     groups,
-    score_tables,
+    report_tables,
     wording,
 )
 from biasbed.analysis.report.answer import answer_sentences
@@ -96,14 +96,15 @@ def _scores(analysis: Analysis, links: Links) -> str:
     if analysis.error != Rule.error:
         divisor = f" ({wording.error_by(analysis)})"
     error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
-    table = score_tables.scores(analysis, links, sections.score_columns(analysis))
+    table = report_tables.scores(analysis, links)
     title = say("summary_scores", units=analysis.units, **error)
     if not wording.has_deviations(analysis):
         title = say("summary_single_scores", units=analysis.units)
     lines = [title, render_table(table)]
     if analysis.daggers:
         lines.append(f"  † {say('dagger')}")
-    below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis)) if line]
+    legends = dict.fromkeys(row.legend for row in sections.rows_below(analysis))
+    below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis), *legends) if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
 
 
@@ -140,6 +141,8 @@ def column_widths(table: ReportTable) -> list[int]:
 def _texts(table: ReportTable) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the cells of a table as text."""
     rows = [[_cell_text(cell) for cell in cells] for cells in table.screen_rows]
+    if table.below:
+        rows += [[""] * len(table.heads), *([_cell_text(cell) for cell in cells] for cells in table.screen_below)]
     first, *heads = table.full_heads
     return ["" if first in NAMING else first, *heads], rows
 

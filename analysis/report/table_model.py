@@ -77,6 +77,14 @@ class ScoreColumn(NamedTuple):
     is_printed: bool = True  # LaTeX has it, too
 
 
+class RowBelow(NamedTuple):
+    """Row below the scores of all algorithms, which is none of them: in no test, and without rank."""
+
+    name: str
+    cells: Mapping[Hashable, TableCell]  # by column, and by (`groups.AVERAGE`, block)
+    legend: str  # sentence for the caption, with a blank before it
+
+
 @dataclass(frozen=True)
 class PrintedText:
     """Text that LaTeX prints around a table; all fields are LaTeX."""
@@ -98,6 +106,7 @@ class ReportTable:
     ids: tuple[str, ...] = ()  # anchors of the rows
     printed: PrintedText | None = None
     footer: tuple[tuple[str, ...], ...] = ()  # last lines in LaTeX
+    below: tuple[tuple[TableCell, ...], ...] = ()  # further rows, below a rule
 
     @property
     def screen_columns(self) -> list[TableColumn]:
@@ -121,8 +130,16 @@ class ReportTable:
     @functools.cached_property
     def screen_rows(self) -> list[list[TableCell]]:
         """Rows without the columns that only LaTeX has."""
+        return self._on_screen(self.rows)
+
+    @functools.cached_property
+    def screen_below(self) -> list[list[TableCell]]:
+        """Rows below the rule without the columns that only LaTeX has."""
+        return self._on_screen(self.below)
+
+    def _on_screen(self, rows: Iterable[tuple[TableCell, ...]]) -> list[list[TableCell]]:
         shown = [column.head is not None for column in self.columns]
-        return [list(itertools.compress(row, shown)) for row in self.rows]
+        return [list(itertools.compress(row, shown)) for row in rows]
 
     @property
     def above(self) -> list[tuple[str, int]]:

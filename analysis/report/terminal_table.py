@@ -9,8 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from biasbed.analysis import sections
-from biasbed.analysis.report import score_tables, summary, wording
+from biasbed.analysis.report import report_tables, summary, wording
 from biasbed.analysis.report.answer import answer_sentences, shows_difference
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -20,6 +19,7 @@ from biasbed.system.terminal import Style, styled
 
 LINES = 18  # of the whole; seven more say where files and pages are
 FEWEST_ROWS = 3
+MOST_BELOW = 4  # rows below the rule
 
 
 def render(analysis: Analysis, has_files: bool = True) -> str:
@@ -52,7 +52,7 @@ def _style(analysis: Analysis) -> Style:
 
 def _scores(analysis: Analysis, lines: int) -> str:
     """Render the table of scores in so many lines, with its title and what it leaves out."""
-    table = score_tables.scores(analysis, Links(analysis), sections.score_columns(analysis))
+    table = report_tables.scores(analysis, Links(analysis))
     if wording.has_deviations(analysis):
         error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": ""}
         title = say("summary_scores", units=analysis.units, **error)
@@ -105,4 +105,5 @@ def _best_rows(analysis: Analysis, table: ReportTable, most: int) -> list[int]:
 def _part(table: ReportTable, rows: Sequence[int], columns: int) -> ReportTable:
     """Return these rows, and the first columns, of a table."""
     cells = tuple(table.rows[row][:columns] for row in rows)
-    return dataclasses.replace(table, columns=table.columns[:columns], rows=cells)
+    below = tuple(row[:columns] for row in table.below[:MOST_BELOW])
+    return dataclasses.replace(table, columns=table.columns[:columns], rows=cells, below=below)

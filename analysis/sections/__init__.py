@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from biasbed.analysis.report.table_model import Links, ScoreColumn
+from biasbed.analysis.report.table_model import Links, RowBelow, ScoreColumn
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import (
     AnySection,
@@ -48,6 +48,7 @@ SECTIONS = (
     _Listed(SCORES, "weaknesses:WEAKNESSES"),
     _Listed(SCORES, "shape_bias:SHAPE_BIAS"),
     _Listed(SCORES, "averages:AVERAGES"),
+    _Listed(TRAININGS, "published_rows:PUBLISHED_ROWS"),
     _Listed(TRAININGS, "layouts:LAYOUTS"),
     _Listed(TRAININGS, "published_card:PUBLISHED_CARD"),
     _Listed(TRAININGS, "epochs:EPOCHS"),
@@ -118,6 +119,14 @@ def score_columns(analysis: Analysis) -> list[ScoreColumn]:
     for section in sections_of(analysis):
         columns += section.score_columns(analysis)
     return columns
+
+
+def rows_below(analysis: Analysis) -> list[RowBelow]:
+    """Return the rows that sections add below tables of scores."""
+    rows: list[RowBelow] = []
+    for section in sections_of(analysis):
+        rows += section.rows_below(analysis)
+    return rows
 
 
 def openings(analysis: Analysis) -> Iterator[ShownPart]:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
-from biasbed.analysis.report.table_model import Links, ReportTable, ScoreColumn
+from biasbed.analysis.report.table_model import Links, ReportTable, RowBelow, ScoreColumn
 from biasbed.analysis.result import Analysis
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ class Section(Generic[SectionData]):
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield columns for the pages' tables of scores."""
+        yield from ()
+
+    def rows_below(self, analysis: Analysis) -> Iterator[RowBelow]:
+        """Yield rows below those of all algorithms in tables of scores."""
         yield from ()
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import score_tables, wording
+from biasbed.analysis.report import report_tables, wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     MISSING,
@@ -81,7 +81,7 @@ def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
 
 def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     """Return the report's table of scores, the baseline marked and every score leading to its runs."""
-    table = score_tables.scores(analysis, links, sections.score_columns(analysis))
+    table = report_tables.scores(analysis, links)
     rows = []
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
         cells = [_with_baseline(analysis, algorithm, row[0])]

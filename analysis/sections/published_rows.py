@@ -1,0 +1,102 @@
+"""Published rows below the scores: what a paper printed on the same domains, for a reader's orientation.
+
+They are in no test: other seeds, other weights, and each method after a search of its own.
+
+Answers: Which published numbers stand below the table of scores?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
+
+from biasbed import published
+from biasbed.analysis import scores
+from biasbed.analysis.columns import names_of
+from biasbed.analysis.report.groups import AVERAGE, ColumnGroup, groups
+from biasbed.analysis.report.table_model import RowBelow, TableCell, number_cell
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import Section
+from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.published.display_names import display_name
+from biasbed.published.paper import Paper, PublishedRun
+
+PAPERS = {"domainbed": "domainbed_iclr2021"}  # by suite: whose table is shown
+
+
+class PublishedRows(NamedTuple):
+    """Paper and its rows on the data sets of an analysis, those of its own methods first."""
+
+    paper: Paper | None
+    rows: tuple[PublishedRun, ...]
+
+
+class PublishedRowsBelow(Section[PublishedRows]):
+    """Rows of the paper whose protocol the suite follows, on data sets that it has all domains of."""
+
+    name = "published_rows"
+    title = "Published rows"
+
+    def compute(self, analysis: Analysis) -> PublishedRows:
+        scope = analysis.collection.scope
+        shown = [group for group in groups(analysis) if group.wide]
+        if scope.suite not in PAPERS or not shown or analysis.collection.published:
+            return PublishedRows(None, ())
+        paper = published.find(PAPERS[scope.suite])
+        names = [name for group in shown for name in names_of(group.counted)]
+        rows = [run for run in paper.runs() if run.rule == analysis.rule.name and set(names) <= run.scores.keys()]
+        of_study = {run.method for run in analysis.collection.runs}
+        rows.sort(key=lambda row: (_method(row) not in of_study, -_mean(row, names)))
+        return PublishedRows(paper, tuple(rows))
+
+    def rows_below(self, analysis: Analysis) -> Iterator[RowBelow]:
+        data = analysis.data(self)
+        if data.paper is None:
+            return
+        legend = (
+            f" Below the rule: published ({data.paper.citation}), of other seeds and after a search for each method; "
+            "in no test."
+        )
+        for row in data.rows:
+            yield RowBelow(f"{display_name(row.algorithm)}, published", _cells(analysis, row), legend)
+
+
+PUBLISHED_ROWS = PublishedRowsBelow()
+
+
+def _method(row: PublishedRun) -> str:
+    return row.method or row.algorithm
+
+
+def _mean(row: PublishedRun, names: list[str]) -> float:
+    return sum(row.scores[name] for name in names) / len(names)
+
+
+def _cells(analysis: Analysis, row: PublishedRun) -> Mapping[Hashable, TableCell]:
+    """Return a row's cells by column, and its plain mean by (`AVERAGE`, data set)."""
+    cells: dict[Hashable, TableCell] = {}
+    for group in groups(analysis):
+        for column in group.columns:
+            if column.name in row.scores:
+                value, spread = row.scores[column.name] * column.scale, _spread(analysis, row, column.name)
+                text = f"±{spread * column.scale:.{column.digits}f}" if math.isfinite(spread) else ""
+                cells[column.name] = number_cell(value, column.digits, spread=text)
+        if group.wide:
+            cells[AVERAGE, group.block] = _average(row, group)
+    return cells
+
+
+def _average(row: PublishedRun, group: ColumnGroup) -> TableCell:
+    """Return the plain mean of a data set's domains; a dash if the paper lacks one."""
+    column, names = group.counted[0], names_of(group.counted)
+    if not set(names) <= row.scores.keys():
+        return number_cell(math.nan)
+    return number_cell(round(_mean(row, names) * column.scale, DIGITS), column.digits)  # 86.15 is 86.2, as they print
+
+
+def _spread(analysis: Analysis, row: PublishedRun, name: str) -> float:
+    """Return the spread of a printed mean in the table's kind of error; NaN if the paper has none."""
+    deviation = row.further.get("std_over_runs", {}).get(name, math.nan)
+    number = row.further.get("num_runs", {}).get(name, 0)
+    return scores.spread_of(deviation, int(number), analysis.error) if number > 1 else math.nan
