@@ -33,7 +33,7 @@ def compared(name: str, device: torch.device) -> list[Row]:
     """Raises whatever the card refuses."""
     if str(ROOT / "tests") not in sys.path:
         sys.path.append(str(ROOT / "tests"))
-    from helpers.card.steps import compare
+    from helpers.steps import compare
 
     found = compare(name, PRECISION, device)
     resumed = "bit-equal" if found.resumed else "**NOT bit-equal**"

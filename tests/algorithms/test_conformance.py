@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +23,7 @@ from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
 from biasbed.training.job import refuse_backbone
 from biasbed.training.resolve import resolve
+from helpers.commands import command_environment
 from helpers.making import (
     BACKBONES,
     BUSY,
@@ -397,6 +401,40 @@ def test_masks_at_evaluation_are_exported_too(make_algorithm: Any, batch: Any) -
     exported = torch.export.export(Predict(algorithm), (batch.x[:2],), dynamic_shapes=shapes).module()
     for count in (1, 3, 8):
         torch.testing.assert_close(exported(batch.x[:count]), algorithm.predict(batch.x[:count]))
+
+
+# --- on a device (helpers/fake_card.py) -------------------------------------------------------------------------------
+
+# Waits of a step, where its method must wait; its page in docs/methods says why.
+WAITS = {"hex": 1}
+ON_CARD = ("softcon", "mixup", "hex", "sagnet", "noise2net")  # most of what a device refuses, and draws of the host
+
+
+def on_fake_card(names: Sequence[str]) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "helpers.fake_card", ",".join(names)]
+    done = subprocess.run(command, env=command_environment(), capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("methods", [ON_CARD, pytest.param(algorithms.names(), marks=pytest.mark.slow)])
+def test_no_step_waits_for_the_device_or_copies_pageable_memory(methods: Sequence[str]) -> None:
+    """Nor does a prediction, and both keep to one device. What a fault looks like is shown first."""
+    faults, *rows = on_fake_card(methods)
+    assert faults == {
+        "index_on_the_cpu": "RuntimeError",
+        "product_of_two_devices": "FakeTensorDeviceMismatchError",
+        "item": "DataDependentOutputException",
+        "mask_as_index": "DynamicOutputShapeException",
+        "write_by_mask": "wait",
+        "fill_by_mask": "",
+        "tensor_of_a_list": "NotImplementedError",
+        "pageable_copy": "copy",
+        "eigenvalues": "wait",
+    }
+    assert [row["method"] for row in rows] == list(methods)
+    assert not [row for row in rows if "fault" in row or row["copies"]]
+    waits = {row["method"]: sum(row["waits"].values()) for row in rows if row["waits"]}
+    assert waits == {name: WAITS[name] for name in WAITS if name in methods}
 
 
 # --- that the suite itself notices ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.networks import build
 from biasbed.networks.network import as_input
-from helpers.card.steps import compare
+from helpers.steps import compare
 
 pytestmark = [
     pytest.mark.gpu,

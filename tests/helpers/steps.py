@@ -1,18 +1,17 @@
-"""Steps of methods on a card, simulated or real, as the engine takes them: costs, places of waits, and resume."""
+"""Steps of methods on a device, as the engine takes them: losses, places of waits, and resume."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress
 from biasbed.algorithms.requests import Pass, Stage
 from biasbed.batch import Batch
@@ -22,10 +21,8 @@ from biasbed.errors import Failure
 from biasbed.networks.network import as_input
 from biasbed.training.reading import prepare
 from biasbed.training.step_metrics import StepMetrics
-from helpers.card.simulation import Card
 from helpers.making import BUSY, CLASSES, EXAMPLES, TOWERS, batch_for, make
 
-CUDA = torch.device("cuda:0")
 # Past the stretch in which a method trains without its own term.
 WARM: Mapping[str, Mapping[str, Any]] = {name: {"warmup": 0.0} for name in ("disent", "hex", "biasensemble")}
 FIRST, MEASURED, RESUMED = 3, 3, 2  # steps
@@ -37,11 +34,14 @@ class Trial:
 
     name: str
     precision: str
-    device: torch.device = CUDA
+    device: torch.device
+
+    def group(self) -> Group:
+        return Group(0, 1, self.device)
 
     def start(self, seed: int = 0) -> Algorithm:
         hparams = {**BUSY.get(self.name, {}), **WARM.get(self.name, {})}
-        return make(self.name, hparams, precision=self.precision, seed=seed, group=Group(0, 1, self.device))
+        return make(self.name, hparams, precision=self.precision, seed=seed, group=self.group())
 
     def load(self, algorithm: Algorithm) -> Batch:
         """Return a batch as a loader hands it over: bytes, for a card in page-locked memory."""
@@ -68,8 +68,7 @@ class Trial:
         last = next((stage for stage in reversed(stages) if stage.steps is None), stages[-1])
         for phase in phases[: phases.index(last)]:
             if isinstance(phase, Pass):
-                with contextlib.suppress(Failure):
-                    phase.keep(self.look(algorithm, phase, batch))
+                self.see(algorithm, phase, batch)
                 continue
             phase.begin()
             for number in range(2):
@@ -82,6 +81,10 @@ class Trial:
         if self.name not in TOWERS:  # `make` has begun their only stage
             last.begin()
         return last
+
+    def see(self, algorithm: Algorithm, looking: Pass, batch: Batch) -> None:
+        with contextlib.suppress(Failure):
+            looking.keep(self.look(algorithm, looking, batch))
 
     def look(self, algorithm: Algorithm, looking: Pass, batch: Batch) -> dict[str, Tensor]:
         """Return what a pass sees, as `training/per_example.py` hands it over."""
@@ -139,46 +142,6 @@ class Trial:
         other.load_optimizer_states(optimizers)
         other.group.load_random_states(random)
         return other
-
-
-# --- on the simulated card --------------------------------------------------------------------------------------------
-
-
-def measure(card: Card, trial: Trial) -> dict[str, Any]:
-    """Return what a method's steps cost. Raises what a real card would."""
-    card.reset()
-    algorithm = trial.start()
-    making = card.costs()["waits"]
-    batch = trial.load(algorithm)
-    stage, step_metrics = trial.take_stages(algorithm, batch), StepMetrics()
-    for number in range(FIRST):
-        trial.step(algorithm, stage, batch, number, step_metrics)
-    card.reset()
-    for number in range(FIRST, FIRST + MEASURED):
-        trial.step(algorithm, stage, batch, number, step_metrics)
-    costs = {cost: total / MEASURED for cost, total in card.costs().items()}
-    places = dict(card.places)
-    card.reset()
-    trial.decide(algorithm, batch)
-    deciding = card.costs()["waits"]
-    resumed = trial.resumes(algorithm, stage, batch, FIRST + MEASURED)
-    finite = not bool(step_metrics.not_finite)
-    return {**costs, "making": making, "deciding": deciding, "places": places, "resumed": resumed, "finite": finite}
-
-
-def visit(card: Card, names: str, precision: str) -> Iterator[dict[str, Any]]:
-    """Yield what steps of each method cost, or the fault of one that the card refuses. names: by commas, or `all`."""
-    set_arithmetic(CUDA)
-    for name in algorithms.names() if names == "all" else names.split(","):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                yield {"method": name, **measure(card, Trial(name, precision))}
-            except (RuntimeError, NotImplementedError, AssertionError) as error:
-                yield {"method": name, "fault": f"{type(error).__name__}: {error}"[:500]}
-
-
-# --- on a real card ---------------------------------------------------------------------------------------------------
 
 
 class Compared(NamedTuple):

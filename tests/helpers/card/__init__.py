@@ -1,1 +1,0 @@
-"""A simulated card: PyTorch's CUDA build on a machine without a GPU."""
