@@ -7,6 +7,7 @@ import os
 import tempfile
 import unicodedata
 from collections.abc import Iterable
+from typing import Self
 
 LONGEST_NAME = 300  # characters of a path that a message holds
 # What a machine refuses in the middle of right work: a full disk, a broken one, too many open files.
@@ -27,6 +28,12 @@ class Told(Exception):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
+
+    def located(self, where: str) -> Self:
+        """Return this error, of whatever type, with a place before its message."""
+        message, *lines = self.args
+        self.args = (f"{where}: {message}", *lines)
+        return self
 
 
 class UsageError(Told):

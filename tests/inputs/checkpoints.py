@@ -217,9 +217,7 @@ def _cases() -> Iterator[Case]:
         says = "" if code == 0 else "outputs" if name == "classes odd" else FILE
         yield Case(f"model: {name}", model, says, code, make=make)
     for name in (*BYTES, "no tensors", "tensors empty", "shapes", "complex", "tensors text", "cut 0.5", "flipped 0.4"):
-        yield Case(
-            f"init: {name}", init, "" if name == "complex" else FILE, 0 if name == "complex" else 2, make=made[name]
-        )
+        yield Case(f"init: {name}", init, FILE, make=made[name])
     for name in ("empty", "text", "torch that runs", "number", "empty dict", "bad pickle 3"):
         words = (*TRAINING, "--tracking", "offline", "--output_dir", "runs")
         says = "no checkpoint can be read"

@@ -170,10 +170,15 @@ def _of_traces(case: Case, folder: Path, before: dict[str, int]) -> list[str]:
 
 
 def _could_be(line: str) -> bool:
-    """Return True if a child could have written this file: hooks are called before a write fails."""
-    return not line.startswith(("open", "os.mkdir", "os.remove")) or os.path.isdir(
-        os.path.dirname(line.partition(" ")[2].strip("'"))
-    )
+    """Return True if a child could have written this file: hooks are called before a write fails.
+
+    A folder that is opened for writing is one in which a nameless file is made, to see whether that is possible.
+    """
+    event, _, path = line.partition(" ")
+    path = path.strip("'")
+    if event == "open" and os.path.isdir(path):
+        return False
+    return event not in ("open", "os.mkdir", "os.remove") or os.path.isdir(os.path.dirname(path))
 
 
 def _listing(folder: Path) -> dict[str, int]:

@@ -41,10 +41,10 @@ BROKEN: dict[str, str | bytes] = {
 }
 
 HEAD = "suite: demo\nstudy: s\n"
-FULL = f"{HEAD}algorithms: [erm]\nseeds: 0\n"
+FULL = f"{HEAD}algorithms: [erm]\nseeds: 0..0\n"
 LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}"
 MOMENTUM = "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: "
-EVIL = "rows: {evil: {algorithm: 'evil.py:Evil'}}\nseeds: 0\nchosen_by: "
+EVIL = "rows: {evil: {algorithm: 'evil.py:Evil'}}\nseeds: 0..0\nchosen_by: "
 MANY = ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000))
 
 DRY = ("--dry_run", "yes", "--device", "cpu")
@@ -84,7 +84,7 @@ CONTENTS = (
     ("table", "right", FULL, None),
     ("table", "right in rows", f"{HEAD}rows: {{a: {{algorithm: erm}}}}\nseeds: 0..1\n", None),
     ("table", "entry with signs", FULL + '"a\\x1b[2J\\nb": 1', "unknown entry"),
-    ("table", "row's path", f"{HEAD}rows: {{../x: {{algorithm: erm}}}}\nseeds: 0", "'../x' is not a valid name"),
+    ("table", "row's path", f"{HEAD}rows: {{../x: {{algorithm: erm}}}}\nseeds: 0..0", "'../x' is not a valid name"),
     ("table", "seeds huge", f"{HEAD}algorithms: [erm]\nseeds: 0..2147483647", "more than 10000"),
     ("table", "seeds NaN", f"{HEAD}algorithms: [erm]\nseeds: .nan", "seeds=nan"),
     ("table", "settings bytes", FULL + "settings: {epochs: !!binary aGVsbG8=}", "epochs="),

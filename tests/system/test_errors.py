@@ -10,7 +10,17 @@ import pytest
 from PIL import Image
 
 from biasbed.data.folders import open_folder
-from biasbed.errors import LONGEST_LINE, MOST_LINES, Failure, UsageError, in_a_line, other_form, printed
+from biasbed.errors import (
+    LONGEST_LINE,
+    MOST_LINES,
+    Failure,
+    NotApplicable,
+    UnreadableFile,
+    UsageError,
+    in_a_line,
+    other_form,
+    printed,
+)
 from biasbed.settings import nearest
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
@@ -53,3 +63,14 @@ def test_a_list_keeps_its_lines() -> None:
     assert printed(error) == "these are missing:\n  erm\\n on edge\ntrain them"
     assert str(error) == "these are missing:\n  erm\n on edge\ntrain them"
     assert printed(pickle.loads(pickle.dumps(error))) == printed(error)  # as processes hand them to each other
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("no", "a", "b"), UnreadableFile("/dev/null", "no file"), NotApplicable("no", ["domain"])]
+)
+def test_an_error_of_any_type_says_where_it_lies_and_stays_itself(error: UsageError) -> None:
+    message = str(error)
+    with pytest.raises(type(error)) as caught:
+        raise error.located("erm")
+    assert caught.value is error
+    assert str(error) == f"erm: {message}"

@@ -163,7 +163,8 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
         message = str(error)
-        raise type(error)(shown(message if where in message else f"{where}: {message}", 1000)) from None
+        error.args = (shown(message if where in message else f"{where}: {message}", 1000),)
+        raise error from None
     except Exception as error:  # the file may hold anything, and the user's own method may raise anything
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
     how = kept or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))

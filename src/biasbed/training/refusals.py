@@ -47,4 +47,4 @@ def refuse_row_early(row: str, settings: Mapping[str, str], is_here: bool) -> No
     try:
         refuse_early(first, is_here)
     except UsageError as error:
-        raise type(error)(f"{row}: {error}") from None
+        raise error.located(row) from None
