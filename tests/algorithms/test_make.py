@@ -105,12 +105,6 @@ def test_lnl_cannot_raise_its_predictor_s_loss_by_the_size_of_the_features() -> 
     torch.testing.assert_close(resnet.predictor(10 * x) - bias, 10 * (resnet.predictor(x) - bias), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backbone", ["vit_b_32", "timm:convnext_atto", "googlenet", "timm:resnetv2_50x1_bit"])
-def test_erm_trains_any_classifier_of_full_size(backbone: str) -> None:
-    trains(made(configured(backbone=backbone)))
-
-
 def trains(algorithm: Algorithm) -> None:
     algorithm.start()
     before = [p.clone() for p in algorithm.parameters()]

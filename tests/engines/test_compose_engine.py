@@ -28,25 +28,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # images that are bu
 FILE = ROOT / "server" / "compose.yaml"
 
 
-def test_podman_compose_reads_it() -> None:
-    """It is all that Python's packages have for the present format; of the program it is given it wants a version."""
-    program, engine = shutil.which("podman-compose"), shutil.which("docker")
-    if program is None or engine is None:
-        pytest.skip("needs podman-compose (pip install podman-compose) and docker")
-    words = [program, "--podman-path", engine, "-f", str(FILE), "--profile", "worker", "config"]
-    own = {**os.environ, "POSTGRES_PASSWORD": "a$b"}
-    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = yaml.safe_load(done.stdout)["services"]
-    assert found.keys() == yaml.safe_load(FILE.read_text())["services"].keys()
-    assert found["server"]["environment"]["PGUSER"] == "biasbed"
-    assert (
-        found["migrate"]["environment"]["PGPASSWORD"] == found["database"]["environment"]["POSTGRES_PASSWORD"] == "a$b"
-    )
-    refused = subprocess.run(words, env={**own, "POSTGRES_PASSWORD": ""}, capture_output=True, text=True, check=False)
-    assert "write one into server/.env" in refused.stdout + refused.stderr
-
-
 @dataclass
 class Compose:
     """The file's services under a project of their own, on free ports. Docker's plugin takes the file as it is; the

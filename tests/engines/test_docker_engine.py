@@ -164,20 +164,3 @@ def test_the_containers_end_with_their_launcher(
     lingering.hurry()
     it.run()
     it.check(store, undisturbed, 2)
-
-
-def test_the_engine_dies_and_comes_back(
-    docker: Docker, study: Studies, undisturbed: Path, lingering: Lingering, store: str
-) -> None:
-    """Trainings are tried again when the engine answers."""
-    if not docker.is_ours:
-        pytest.skip("others use this engine")
-    it = study("engine", *CONTAINERS, environment=docker.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    docker.stop(kill=True)
-    wait_for(lambda: it.logs().count("the Docker engine has lost the training") == 2)
-    lingering.hurry()
-    docker.start()
-    it.end()
-    it.check(store, undisturbed, 2)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from helpers.commands import ROOT, command_environment
 from helpers.engine_study import EngineStudy, Lingering, Studies
 from helpers.real_slurm import Slurm
 from helpers.runs import all_runs
@@ -45,20 +42,6 @@ def test_an_array_on_two_nodes(slurm: Slurm, study: Studies, undisturbed: Path, 
     assert {job["NodeList"] for job in found} == {"n1", "n2"}
     it.check(store, undisturbed, 3)
     assert it.starts() == [1] * 3
-
-
-def test_pre_emption_of_all(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
-    """Both are asked to end for a job of more right, save their state in mid-epoch, and are queued again."""
-    it = study("preempted", *NODE, "--slurm.partition", "low", environment=slurm.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    slurm.call(*PREEMPT)
-    wait_for_restarts(slurm, it, ["1", "1"])
-    lingering.hurry()
-    it.end()
-    assert it.logs().count("ended by SIGTERM") == 2
-    it.check(store, undisturbed, 2)
-    assert it.starts() == [1, 1]  # by the launcher, which only waited
 
 
 def test_two_nodes_under_one_training_that_is_pre_empted(
@@ -122,21 +105,6 @@ def test_a_node_of_two_under_one_training_loses_its_power(
     it.check(store, undisturbed_pair)
 
 
-def test_scancel_of_one_job(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
-    """The training is tried again, as a new job; the other one goes on."""
-    it = study("one", *NODE, environment=slurm.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    (first, _) = jobs(slurm, it)
-    slurm.call("scancel", f"{first['ArrayJobId']}_0")
-    slurm.wait(lambda: len(jobs(slurm, it)) == 3)
-    lingering.hurry()
-    it.end()
-    assert "ended without an exit code" in it.logs()
-    it.check(store, undisturbed, 2)
-    assert sorted(it.starts()) == [1, 2]
-
-
 def test_the_launcher_dies_then_scancel_of_all(
     slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
 ) -> None:
@@ -187,43 +155,3 @@ def test_a_sweep(slurm: Slurm, study: Studies, method: Lingering, tmp_path: Path
     alone.run(words=words(alone))
     assert [job["JobState"] for job in jobs(slurm, it)] == ["COMPLETED"] * 3
     it.check(store, alone.home, 3, "trial")
-
-
-def test_the_documented_script(
-    slurm: Slurm, study: Studies, undisturbed_pair: Path, lingering: Lingering, tmp_path: Path, store: str
-) -> None:
-    """srun and torchrun on two nodes without submitit: at the warning it saves its state and queues itself again."""
-    it = study("script", environment=slurm.environment)
-    text = (ROOT / "docs" / "clusters.md").read_text()
-    (script,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "torchrun" in block]
-    names = {"algorithms": "algorithm", "seeds": "seed", "loader_workers": "workers"}
-    _, *flags = it.words()
-    flags = [f"--{names.get(word[2:], word[2:])}" if word.startswith("--") else word for word in flags]
-    flags[flags.index("--seed") + 1] = "0"
-    changes = {
-        r"#SBATCH --gpus-per-node=4\n": "",
-        r"--cpus-per-task=32": "--cpus-per-task=1",
-        r"--nproc-per-node 4": "--nproc-per-node 1",
-        r"BIASBED_HOME=\S+ MLFLOW_TRACKING_URI=\S+": f"BIASBED_HOME={it.home}",
-        r"source \S+": f"export PATH={Path(sys.executable).parent}:$PATH",
-        r"biasbed train (.|\n)*?&\n": f"biasbed train {' '.join(flags)} &\n",
-    }
-    for old, new in changes.items():
-        script, count = re.subn(old, lambda _, new=new: new, script)
-        assert count == 1, old
-    (tmp_path / "job.sh").write_text(script)
-    environment = {**command_environment(), **it.environment}
-    number = slurm.call(
-        "sbatch", "--parsable", f"--output={tmp_path}/job.out", str(tmp_path / "job.sh"), env=environment
-    ).strip()
-    it.wait_for_epoch()
-    slurm.call("scancel", "--batch", "--signal", "USR2", number)
-
-    def state() -> tuple[str, str]:
-        (job,) = [job for job in slurm.jobs() if job["JobId"] == number]
-        return job["Restarts"], job["JobState"]
-
-    slurm.wait(lambda: state() == ("1", "RUNNING"))
-    lingering.hurry()
-    slurm.wait(lambda: state() == ("1", "COMPLETED"))
-    it.check(store, undisturbed_pair)

@@ -300,30 +300,6 @@ def test_torch_distributed_is_in_one_file() -> None:
     assert users == {"compute/distributed.py", "compute/device.py"}
 
 
-def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
-    users = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        for m in imported(path)
-        if m.split(".")[0] == "mlflow"
-    }
-    outside = {user for user in users if not user.startswith("analysis/")}
-    assert outside == {
-        "tracking/tracker.py",
-        "tracking/claims.py",
-        "tracking/run_reader.py",
-        "tracking/server.py",
-        "evaluation/models.py",
-        "evaluation/served_images.py",
-        "api/active_run.py",
-        "published/__init__.py",
-        "tracking/launched_run.py",
-        "tracking/study_row.py",
-        "tracking/system_metrics.py",
-        "tracking/transfer.py",
-    }
-
-
 def test_only_suites_know_a_suite_s_name() -> None:
     names = suites.REGISTRY.keys() - {"biasbed"}  # the package and a paper are called so too
     for path in PACKAGE.rglob("*.py"):

@@ -16,7 +16,6 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from helpers.commands import ROOT, command_environment
+from helpers.commands import ROOT
 
 PROJECT, CONTAINER = ROOT / "MLproject", ROOT / "docker" / "MLproject"
 PROGRAM = "PYTHONPATH=src python -m biasbed "
@@ -262,65 +261,6 @@ def test_no_tracked_file_names_a_package_registry() -> None:
         if path.is_file() and not path.is_symlink() and pattern.search(path.read_bytes().decode(errors="ignore")):
             named.append(name)
     assert named == []
-
-
-CLUSTERS = (ROOT / "docs" / "clusters.md").read_text()
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The jobs that are created by a package `kubernetes` that only keeps them."""
-    created: list[dict[str, Any]] = []
-    api = SimpleNamespace(create_namespaced_job=lambda namespace, body, pretty: created.append(body))
-    for name, content in {
-        "kubernetes": {
-            "config": SimpleNamespace(load_kube_config=lambda context: None),
-            "client": SimpleNamespace(BatchV1Api=lambda: api),
-        },
-        "kubernetes.config": {},
-        "kubernetes.config.config_exception": {"ConfigException": type("ConfigException", (Exception,), {})},
-    }.items():
-        module = ModuleType(name)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "mlflow.projects.kubernetes", raising=False)
-    return created
-
-
-def template() -> dict[str, Any]:
-    """The job of docs/clusters.md."""
-    (block,) = [text for text in re.findall(r"```yaml\n(.*?)```", CLUSTERS, re.S) if "kind: Job" in text]
-    found: dict[str, Any] = yaml.safe_load(block)
-    return found
-
-
-def test_the_documented_job_runs_an_entry_point_in_the_image(
-    jobs: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mlflow.projects.utils import load_project
-
-    backend = importlib.import_module("mlflow.projects.kubernetes")
-    project = load_project(str(ROOT / "docker"))
-    entry = project.get_entry_point("train")
-    command = entry.compute_command({"algorithm": "infodrop", "data_dir": "/data"}, str(tmp_path))
-    run = SimpleNamespace(info=SimpleNamespace(run_id="abc"))
-    variables = {"MLFLOW_RUN_ID": "abc", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
-    backend.run_kubernetes_job(project.name, run, "r/biasbed", "sha256:1", [command], variables, None, template())
-    (job,) = jobs
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "r/biasbed@sha256:1"
-    assert container["command"][:5] == ["train", "--suite", "demo", "--algorithm", "infodrop"]
-    assert {"name": "MLFLOW_RUN_ID", "value": "abc"} in container["env"]
-    mounted = {volume["mountPath"] for volume in container["volumeMounts"]}
-    assert mounted == {"/data", "/output", "/dev/shm"}
-    # What the image's build makes of each command:
-    (making,) = re.findall(r"^RUN (mkdir /opt/programs .*?[^\\])$", (ROOT / "Dockerfile").read_text(), re.S | re.M)
-    environment = command_environment({"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin:{tmp_path / 'programs'}"})
-    making = making.replace("/opt/programs", str(tmp_path / "programs")).replace("\\\n", "")
-    subprocess.run(["sh", "-c", making], env=environment, check=True)
-    words = ["env", container["command"][0], "--help"]
-    printed = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "biasbed train" in printed
 
 
 COMPOSE_TEXT = (ROOT / "server" / "compose.yaml").read_text()

@@ -18,7 +18,6 @@ from biasbed.errors import UsageError
 from biasbed.registry import Registry
 from biasbed.studies import study, winners
 from helpers.children import Command, one_line, train_at
-from helpers.commands import command_environment
 from helpers.runs import all_runs, run_folders
 
 COLOURS = {"counter": "collections:Counter", "errors": "biasbed.errors", "broken": "biasbed.errors:NoSuchThing"}
@@ -197,14 +196,6 @@ def test_a_suite_that_a_server_names_is_not_imported(
     assert "which is not one of biasbed's: name it yourself, suite=<file>.py:OneSet" in one_line(
         capsys.readouterr().err
     )
-
-
-@pytest.mark.slow
-def test_a_run_of_it_is_trained_again_where_it_is_named(here: Path, tracking: str, biasbed: Command) -> None:
-    biasbed("train", "--suite", "suite.py:OneSet", *SMALL, "--log_model", "false")
-    (run,) = all_runs(tracking)
-    words = ("reproduce", "--run", run.info.run_id, "--suite", "suite.py:OneSet")
-    assert "bit-equal" in biasbed(*words, env=command_environment()).stdout
 
 
 def test_a_launcher_of_one_s_own_carries_a_study_out(here: Path, biasbed: Command) -> None:
@@ -387,17 +378,6 @@ def test_a_sweep_on_a_server_names_no_code(
     assert not Path("ran").exists()
     assert cli.main([*words, "--algorithms", "erm,evil.py:Net"]) == 0
     assert "net" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("recorded", ["\x1b[2J:\x1b[31mNet", "x:" + "y" * 10_000])
-def test_words_of_a_file_are_shown_harmless_and_short(recorded: str, checkpoint: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        from_checkpoint(with_method(checkpoint, recorded))
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 1000
-    with pytest.raises(UsageError) as caught:  # a name of none of its parts
-        from_checkpoint(with_method(checkpoint, recorded.replace(":", "")))
-    assert str(caught.value).isprintable()
 
 
 def test_a_protocol_on_a_server_names_no_code(evil: Path) -> None:

@@ -16,18 +16,14 @@ import pytest
 import torch
 from torch import nn
 
-from biasbed import cli, record
+from biasbed import cli
 from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.config import Config
-from biasbed.studies.plan import PlannedRun
-from biasbed.studies.status import read_status
-from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
-from biasbed.training import engine, job
+from biasbed.training import engine
 from biasbed.training.reading import prepare
 from helpers import toys
 from helpers.commands import ROOT
@@ -122,30 +118,6 @@ def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_fla
     for name in ("ink", "paint"):
         assert last[f"best/{name}"] == round(values[best][f"test/accuracy/{name}"], 4)
     assert last["best/val"] == round(curve[best], 4)
-
-
-@pytest.mark.slow
-def test_of_a_loss_the_lowest_is_the_best(
-    tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A suite may monitor what should be low: its checkpoint, its record, a study and a search follow."""
-    open_suite = job.open_suite
-
-    def monitored(config: Config) -> OpenSuite:
-        return dataclasses.replace(open_suite(config), monitor=LOSS)
-
-    monkeypatch.setattr(job, "open_suite", monitored)
-    folder = train(tmp_path / "home", [*train_flags, "--epochs", "5", "--optim.lr", "0.2"])
-    curve = {step: metrics[LOSS] for step, metrics in history(folder).items()}
-    lowest = min(curve, key=lambda step: (curve[step], step))
-    assert len(set(curve.values())) > 1
-    kept = checkpoint.load(folder / "best.ckpt")["best"]
-    assert kept == {"number": lowest, "value": curve[lowest]}
-    protocol = record.Protocol.from_json((folder / "protocol.json").read_text())
-    assert not protocol.monitor_higher_is_better
-    told = {"tracked": False, "higher_is_better": protocol.monitor_higher_is_better}
-    run = PlannedRun("erm", "erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, **told)
-    assert read_status(run, {}).best == curve[lowest]
 
 
 def test_images_alone_reach_a_method_that_declares_nothing() -> None:

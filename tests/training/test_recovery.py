@@ -193,19 +193,6 @@ def test_one_process_and_two_train_the_same_network(name: str, straight: Callabl
 
 
 @pytest.mark.slow
-def test_mid_epoch_checkpoint_is_continued_from(
-    image_root: Path, biasbed: Command, reference: Path, tmp_path: Path
-) -> None:
-    words = ["train", *_flags(image_root), "--checkpoint_every", "2"]
-    killed_at("step", STEPS_PER_EPOCH + 6, words)
-    (folder,) = run_folders(tmp_path / "home")
-    assert torch.load(folder / "last.ckpt", weights_only=True)["position"]["step"] == STEPS_PER_EPOCH + 4
-    biasbed(*words)
-    assert_equal(weights(folder), weights(reference))
-    assert history(folder) == history(reference)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [RESTART - 1, RESTART])
 def test_killed_where_the_schedule_begins_anew(
     steps: int, image_root: Path, tracking: str, reference: Path, tmp_path: Path

@@ -25,7 +25,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
 from biasbed.networks.network import head_parameters
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import RunFolder
@@ -410,16 +410,6 @@ def test_the_live_weights_of_an_average_have_the_buffers_of_the_first_process() 
         assert module.running_mean.tolist() == [0.0, 0.0]
         assert live[".running_mean"].tolist() == [-3.0, 3.0]
     assert module.running_mean.tolist() == [-3.0, 3.0]
-
-
-@pytest.mark.parametrize(("steps", "refused"), [(5, True), (6, False)])
-def test_an_average_of_two_steps_is_the_shortest(plan: Any, tmp_path: Path, steps: int, refused: bool) -> None:
-    planned = plan("helpers.toys:Plain", epochs="none", steps=steps, average="sma", average_from=5)
-    if not refused:
-        assert open_engine(planned, tmp_path / "run").count_evaluations().steps == steps
-        return
-    with pytest.raises(UsageError, match="average_from=5: the training has 5 steps"):
-        open_engine(planned, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("steps", "every", "count"), [(10, 4, 3), (8, 4, 2), (3, 4, 1)])

@@ -15,11 +15,9 @@ import pytest
 from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from helpers import children
 from helpers.commands import ROOT, command_environment
 from helpers.fake_docker import Engine, Request, command, launcher
 from helpers.fake_runs import wait_for
-from helpers.runs import history, run_folders
 
 GPUS = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={name}"} for name in (*range(4), "all")]}
 
@@ -187,31 +185,3 @@ def test_device_and_processes_are_those_of_the_engine(
     with pytest.raises(UsageError, match=r"docker.network=host"):
         launcher().resolve_device(Config())
     assert launcher(network="host", gpus="0").resolve_device(Config(batch_size=64)).device == "cpu"
-
-
-@pytest.mark.slow
-def test_a_study_in_containers_has_the_numbers_of_train(engine: Engine, train_flags: list[str], tmp_path: Path) -> None:
-    """Killed with -9 in the middle and called again."""
-    home = tmp_path / "home"
-    environment = {**command_environment(), "BIASBED_HOME": str(home), "TMPDIR": str(tmp_path)}
-    flags = [*train_flags[: train_flags.index("--workers")], "--epochs", "30", "--tracking", "offline"]
-    call = [sys.executable, "-m", "biasbed", "benchmark", *flags, "--log_model", "false", "--algorithms", "infodrop"]
-    call += ["--seeds", "5..5", "--launcher", "docker", "--loader_workers", "0", "--device", "cpu"]
-    first = subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL)
-    wait_for(lambda: [path for path in home.glob("*/*/metrics.jsonl") if path.stat().st_size], 600)
-    (container,) = engine.containers.values()
-    first.kill()
-    first.wait()
-    assert container.process is not None
-    assert container.process.wait(600) == 143
-    (folder,) = run_folders(home)
-    assert not (folder / "done").exists()
-    second = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert second.returncode == 0, second.stderr
-    assert "continued from epoch" in second.stderr
-    assert run_folders(home) == [folder]
-    alone = ["train", *train_flags, "--algorithm", "infodrop", "--seed", "5", "--epochs", "30", "--tracking", "offline"]
-    assert children.run(alone, env={"BIASBED_HOME": str(tmp_path / "alone")}).returncode == 0
-    (reference,) = run_folders(tmp_path / "alone")
-    assert reference.name == folder.name
-    assert history(folder) == history(reference)

@@ -410,23 +410,6 @@ def test_a_datastore_of_several_versions_of_the_schema_is_read(
     assert "is there twice" in warning
 
 
-def test_a_file_among_others_that_can_t_be_read_is_left_out_with_a_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, other, empty = log_of(), log_of(), log_of()
-    other |= {"schema_version": "0.1.0", "evaluation_id": "other"}
-    empty |= {"evaluation_results": [], "evaluation_id": "empty"}
-    for name, content in (("a", other), ("b", good), ("c", empty)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    assert metrics_of(every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path)))
-    error = capsys.readouterr().err
-    assert error.startswith(f"warning: 2 of 3 files are left out: source={tmp_path / 'a.json'}: is of version 0.1.0")
-    assert error.count("\n") == 1
-    (tmp_path / "b.json").unlink()
-    with pytest.raises(UsageError, match=r"version 0\.1\.0 of the schema; 0\.2\.x and 0\.3\.x are read"):
-        every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path))
-
-
 def test_two_files_of_one_evaluation_are_refused(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(json.dumps(log_of()))

@@ -258,12 +258,6 @@ def test_two_editions_say_why_they_are_apart(analyses: list[Analysis]) -> None:
     assert f"Only there: {analysis.label(gone)}." in back.reason
 
 
-def test_shifts_of_deepfashion_are_known_to_share_images() -> None:
-    sets = published.find("robustness_deepfashion").protocol.sets
-    assert len(sets) == 9
-    assert len({column.source_images for column in sets} - {None}) == 1
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -305,12 +299,12 @@ def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_papers_are_shown_beside_studies_or_alone(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "names", lambda: ("biasbed",))
+    monkeypatch.setattr(published, "names", lambda: ("robustness_svsf",))
     for study in ("main", "more"):
         fill(recorder, THREE, study=study)
     made = site(options(recorder, studies="main", published="true"))
     names = [path.name.partition("-")[2].partition("-")[2] for path in made.glob("table-*.html")]
-    assert sum(name.startswith("published_biasbed") for name in names) == 2
+    assert sum(name.startswith("published_robustness_svsf") for name in names) == 1
     assert sum(name.startswith(("main", "more")) for name in names) == 1
     with pytest.raises(UsageError, match=r"studies=none: shows nothing; add published=true"):
         options(recorder, studies="none")
@@ -321,19 +315,6 @@ def test_pages_name_no_folder_of_this_machine(folder: Path, recorder: Recorder) 
     assert pages.store_name("https://mlflow.example.org") == "https://mlflow.example.org"
     for path in folder.glob("table-*.html"):
         assert "sqlite:///" not in path.read_text()
-
-
-def test_a_paper_with_standard_errors_says_what_its_table_shows(analyses: list[Analysis]) -> None:
-    assert ranking.spread_sentence(Ranking(analyses[1], {})) == ""
-    name = next(
-        name
-        for name in published.names()
-        if any(run.summary.get("spread") == "standard_error" for run in published.find(name).runs())
-    )
-    scope = dataclasses.replace(analyses[1].collection.scope, study=f"published_{name}")
-    collection = dataclasses.replace(analyses[1].collection, scope=scope)
-    table = Ranking(with_inputs(analyses[1], collection=collection), {})
-    assert ranking.spread_sentence(table).startswith("The paper prints standard errors; ± here is the standard ")
 
 
 # --- slow -------------------------------------------------------------------------------------------------------------
