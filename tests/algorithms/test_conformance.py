@@ -418,7 +418,7 @@ def on_fake_card(names: Sequence[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("methods", [ON_CARD, pytest.param(algorithms.names(), marks=pytest.mark.slow)])
 def test_no_step_waits_for_the_device_or_copies_pageable_memory(methods: Sequence[str]) -> None:
-    """Nor does a prediction, and both keep to one device. What a fault looks like is shown first."""
+    """Hold steps and predictions to one device, after operations that are at fault, which must be noticed."""
     faults, *rows = on_fake_card(methods)
     assert faults == {
         "index_on_the_cpu": "RuntimeError",

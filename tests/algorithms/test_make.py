@@ -165,21 +165,6 @@ def test_a_checkpoint_rebuilds_the_network_that_was_trained(tmp_path: Path, back
     assert found.algorithm.get_submodule("network").train()._head.dropout == 0.5
 
 
-@pytest.mark.slow
-def test_a_logged_model_takes_the_channels_that_it_was_trained_on(tmp_path: Path, tracking: str) -> None:
-    import mlflow
-
-    from biasbed.evaluation.models import log_model
-
-    algorithm = saved(configured(backbone="mnist_convnet", **{"network.channels": 2}), tmp_path / "best.ckpt")
-    with mlflow.start_run() as run:
-        log_model(tmp_path / "best.ckpt", run.info.run_id, tracking)
-    (output,) = mlflow.get_run(run.info.run_id).outputs.model_outputs
-    loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
-    x = batch_of(2).x
-    torch.testing.assert_close(loaded.get_raw_model()(x), algorithm.predict(x), rtol=1e-4, atol=1e-5)
-
-
 def saved(config: Any, path: Path) -> Algorithm:
     """A new algorithm, in evaluation mode, and a checkpoint of it."""
     algorithm = made(config).eval()

@@ -35,7 +35,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Backend(_DummyBackendModule):
-    """What PyTorch asks a device's module for."""
+    """Module of the device, as PyTorch asks for it."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
@@ -156,7 +156,7 @@ class FakeTrial(Trial):
         return super().send(algorithm, batch.map(algorithm.group.send))
 
     def see(self, algorithm: Algorithm, looking: Pass, batch: Batch) -> None:
-        """Only look: what a pass keeps are values, for which a method may wait."""
+        """Look, and keep nothing: a method may wait for what it keeps."""
         self.look(algorithm, looking, batch)
 
     def measure(self) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from biasbed.data.views import make
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.evaluation.evaluate_model import _check_sizes
-from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training.job import plan
 from biasbed.training.resolve import resolve
@@ -128,8 +127,3 @@ def test_changes_of_colour_need_colours() -> None:
     changed = make("jitter", {"saturation": 0.0, "grey": 1.0}, 1)(grey)
     assert changed.shape == grey.shape
     assert make("plain", {}, 2)(grey) is grey
-
-
-def test_nothing_is_prepared_of_them(data_dir: Path) -> None:
-    with pytest.raises(UsageError, match="only images of 3 channels can be prepared: 'colored_mnist' has 2"):
-        prepare({"what": "deepaug_cae", **flags(data_dir, COLOURED)})
