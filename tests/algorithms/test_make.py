@@ -219,8 +219,8 @@ def table_of_backbones() -> str:
             try:
                 refuse_backbone(resolve({"algorithm": name, "backbone": backbone}), algorithms.load(name))
                 cells.append("yes")
-            except UsageError:
-                cells.append("no")
+            except UsageError as error:
+                cells.append("yes" if "pip install" in str(error) else "no")
     rows: dict[str, list[str]] = {}
     for name, cells in answers.items():
         rows.setdefault(" | ".join(cells), []).append(f"`{name}`")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from biasbed import algorithms
@@ -39,15 +40,17 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "helpers.variants:InfoDropOnViT": {"layers": 1},
     "helpers.variants:LNLOnViT": {"reversal": 0.01},  # at 0.1 the loss of the predictor grows without bound
     **{key: {"prompts": "clip7"} for key in ("zero_shot", "flyp")},
+    "flyp_lora": {"prompts": "clip7", "layers": "all"},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
+ON_VIT = ("SagNetOnViT", "PAdaINOnViT", "DebiasedOnViT", "InfoDropOnViT", "LNLOnViT")
 # Networks of the conformance suite besides the usual ones, for images of one size.
-BACKBONES: Mapping[str, str] = {
-    f"helpers.variants:{name}": "timm:test_vit"
-    for name in ("SagNetOnViT", "PAdaINOnViT", "DebiasedOnViT", "InfoDropOnViT", "LNLOnViT")
-}
+BACKBONES: Mapping[str, str] = dict.fromkeys(
+    ("lora", *(f"helpers.variants:{name}" for name in ON_VIT)), "timm:test_vit"
+)
 USUAL_SIDE = 32
-TOWERS = ("zero_shot", "flyp")  # methods that need a text tower beside the network
+LOW_RANK = ("lora", "flyp_lora")  # methods that need the package peft
+TOWERS = ("zero_shot", "flyp", "flyp_lora")  # methods that need a text tower beside the network
 NAMES = ("a cat", "a dog", "a bird", "a horse", "a ship")  # of the classes
 # Methods whose steps go the same ways as another's, by other formulas.
 LIKE: Mapping[str, str] = {
@@ -56,7 +59,7 @@ LIKE: Mapping[str, str] = {
     **{
         "jtt": "helpers.toys:Staged",
         "dfr": "erm",
-        **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft", "zero_shot"), "erm"),
+        **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft", "zero_shot", "lora", "flyp_lora"), "erm"),
     },
     **dict.fromkeys(("speckle", "random_erasing", "fast_adversarial"), "noise2net"),
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
@@ -89,6 +92,8 @@ def make(
     backbone: usually a narrow `resnet10` for methods that change its inside, and a smaller one for the many that do
     not. side: pixels of the images, for a backbone that takes one size.
     """
+    if name in LOW_RANK:
+        pytest.importorskip("peft", reason="peft is not installed")
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
     is_usual = backbone is None and name not in BACKBONES

@@ -34,7 +34,7 @@ from biasbed.networks import build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
-from helpers.making import NAMES, TOWERS
+from helpers.making import LOW_RANK, NAMES, TOWERS
 from replays import weights_by_formula
 
 BACKBONE, CLASSES, DOMAINS, BIASES, SIDE, EXAMPLES = "timm:test_resnet", 5, 4, 2, 33, 8
@@ -72,7 +72,7 @@ ADVERSARIAL |= {"lr_d": 0.02, "weight_decay_d": 0.3}
 SWAPPING = {"biased_weight": 2.0, "swap_weight": 0.5, "biased_swap_weight": 3.0, "warmup": 0.4}
 ENSEMBLE = {"models": 3, "agreement": 2, "share": 0.3, "threshold": 0.07}
 ALL_CASES: Mapping[str, Case] = {
-    **{name: Case(name) for name in algorithms.names()},
+    **{name: Case(name) for name in algorithms.names() if name not in LOW_RANK},  # these begin with peft's draws
     "infodrop": Case("infodrop", INFODROP),
     "infodrop_approximate": Case("infodrop", {**INFODROP, "approximate": True, "mask_in_eval": True}),
     "padain": Case("padain", {"p": 0.4, "eps": 0.01}),

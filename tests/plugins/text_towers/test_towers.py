@@ -21,7 +21,8 @@ from biasbed.plugins.text_towers.text_tower import load_text_tower
 from biasbed.plugins.text_towers.towers import text_classifier
 from biasbed.training.expected import describe_difference
 from biasbed.training.resolve import resolve
-from helpers.making import images
+from helpers.making import batch_for, images, make
+from helpers.tensors import changed
 
 NAMES = ("cat", "great white shark", "ship")
 TEMPLATES = prompts.SETS["clip7"]
@@ -254,6 +255,20 @@ def test_zero_shot_is_that_of_transformers(clip_folder: Path) -> None:
     torch.testing.assert_close(tower.scale() * features @ classifier.T, expected, atol=1e-5, rtol=0)
     assert networks.start(name, "named:default").startswith("file:")
     assert build_tower(name, "named:default", size=48)(images(2, 48, 48)).shape == (2, 3)
+
+
+def test_flyp_lora_trains_low_rank_updates_of_both_towers_alone(clip_folder: Path) -> None:
+    pytest.importorskip("peft", reason="peft is not installed")
+    towers = f"transformers:{clip_folder}"
+    method = make("flyp_lora", {"prompts": "clip7", "rank": 2}, backbone=towers)
+    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    for _ in range(2):  # the first step of an update changes one factor: the other one is zero
+        method.update(batch_for(method))
+    names = changed(before, method.state_dict())
+    assert names == {name for name in before if ".lora_" in name}
+    for tower in ("network.backbone.", "text."):
+        parts = {name.split(".")[-4] for name in names if name.startswith(tower)}
+        assert parts == {"q_proj", "k_proj", "v_proj", "out_proj"}
 
 
 @torch.no_grad()
