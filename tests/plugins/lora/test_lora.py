@@ -127,7 +127,8 @@ def test_torchs_own_attention_and_the_last_layer_are_left_out() -> None:
 
 
 def test_without_peft_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else find_spec(name))
     flags = {"suite": SUITE, "algorithm": "lora", "backbone": VIT, "image_size": 32, "device": "cpu", "nproc": 1}
     with pytest.raises(UsageError, match="pip install peft"):
         plan(resolve(flags))
