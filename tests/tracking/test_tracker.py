@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -66,6 +67,18 @@ def journal(folder: RunFolder) -> list[tuple[int, int]]:
 def end(tracker: Tracker) -> None:
     """As a signal would."""
     tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_run_whose_loss_was_no_number_ends_as_any_other(value: float, folder: RunFolder, tracking: str) -> None:
+    tracker = start(folder)
+    tracker.log({"step": 1, "timestamp": 100, "metrics": {"train/loss": value}})
+    tracker.log(row(2, 200))
+    tracker.finish()
+    (run,) = all_runs(tracking, kind="train")
+    assert run.info.status == "FINISHED"
+    assert rows(tracking, run.info.run_id) == [(1, 100), (2, 200)]
+    assert run.data.tags[RESULTS] == RunFolder(folder.path).results != ""
 
 
 # --- a folder that was copied before its training had ended -----------------------------------------------------------

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -221,7 +222,14 @@ def convert_errors() -> Iterator[None]:
         message = describe_lost_process(error)
         if message is None:
             raise
+        _hear_no_further_loader()
         raise Failure(message) from None
+
+
+def _hear_no_further_loader() -> None:
+    """Take back torch's handler: loaders die together, and it would raise again while the training is ended."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 # --- start and end ---------------------------------------------------------------------------------------------------
