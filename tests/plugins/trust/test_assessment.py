@@ -128,14 +128,6 @@ def test_temperatures_without_a_best_value_stay_within_their_limits() -> None:
     assert temperature.fit_temperature(even.log_probabilities, even.labels) in temperature.LIMITS
 
 
-def test_logits_and_their_log_probabilities_are_alike() -> None:
-    images = made(200, 2.0)
-    shifted = images.log_probabilities + np.arange(200)[:, None]
-    assert temperature.fit_temperature(shifted, images.labels) == pytest.approx(
-        temperature.fit_temperature(images.log_probabilities, images.labels), rel=1e-9
-    )
-
-
 # --- calibration error and detection ----------------------------------------------------------------------------------
 
 
