@@ -44,7 +44,9 @@ class PublishedRowsBelow(Section[PublishedRows]):
         if scope.suite not in PAPERS or not shown or analysis.collection.published:
             return PublishedRows(None, ())
         paper = published.find(PAPERS[scope.suite])
-        names = [name for group in shown for name in names_of(group.counted)]
+        names: list[str] = []
+        for group in shown:
+            names += names_of(group.counted)
         rows = [run for run in paper.runs() if run.rule == analysis.rule.name and set(names) <= run.scores.keys()]
         of_study = {run.method for run in analysis.collection.runs}
         rows.sort(key=lambda row: (_method(row) not in of_study, -_mean(row, names)))

@@ -85,7 +85,8 @@ def _said(rows_are_methods: bool, why: str) -> Axes:
 def _by_upper_head(evidence: Evidence) -> bool | None:
     """Return True if a head above all columns calls them data sets, False if methods."""
     heads = set(map(say.letters, evidence.shared_heads))
-    is_straight, is_turned = (not heads.isdisjoint(words) for words in (say.DATASETS, say.METHODS))
+    is_straight = not heads.isdisjoint(say.DATASETS)
+    is_turned = not heads.isdisjoint(say.METHODS)
     return None if is_straight == is_turned else is_straight
 
 

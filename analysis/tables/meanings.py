@@ -110,7 +110,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
     machine = (
         all(re.fullmatch(r"[\w./@-]+", name) for name in names if name) and len([name for name in names if name]) > 1
     )
-    whole = {name.casefold() for name in names}
+    full_names = {name.casefold() for name in names}
     shared = _shared_measures([name for name in names if not say.is_metric(name)])
     result = []
     for meaning in meanings:
@@ -120,8 +120,8 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
             continue
-        parts_of_name = _bracketed_metric(meaning, whole)
-        if _is_only_measure(meaning.dataset, whole, shared) and parts_of_name is None:
+        parts_of_name = _bracketed_metric(meaning, full_names)
+        if _is_only_measure(meaning.dataset, full_names, shared) and parts_of_name is None:
             result.append(_split_of_metric(meaning))
             continue
         if parts_of_name is None and machine:
@@ -145,26 +145,26 @@ def _split_of_metric(meaning: Meaning) -> Meaning:
 _BRACKETED = re.compile(r"(.+?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]\s*")
 
 
-def _bracketed_metric(meaning: Meaning, whole: Set[str]) -> Meaning | None:
+def _bracketed_metric(meaning: Meaning, full_names: Set[str]) -> Meaning | None:
     """Return `STS-B (Pearson)` as a data set and its measure; None for other names.
 
-    whole: names of all columns. `Best (top-5)` beside `Best` is one, too, though all of its words are measures'.
+    full_names: names of all columns. `Best (top-5)` beside `Best` is one, too, though all of its words are measures'.
     """
     match = _BRACKETED.fullmatch(meaning.dataset)
     if match is None or not say.is_metric(match[2]) or say.is_metric(match[1]):
         return None
-    if say.is_metric(meaning.dataset) and match[1].casefold() not in whole:
+    if say.is_metric(meaning.dataset) and match[1].casefold() not in full_names:
         return None
     return replace(meaning, dataset=match[1], metric=match[2])
 
 
-def _is_only_measure(name: str, whole: Set[str], shared: Set[str]) -> bool:
+def _is_only_measure(name: str, full_names: Set[str], shared: Set[str]) -> bool:
     """Return True for a measure without a data set: `Top-1`, `mIoU (flip)` beside `mIoU`, `Err, adapted`."""
     if say.is_metric(name):
         return not _is_named_by_letters(name, shared)
     match = _BRACKETED.fullmatch(name)
     measure, comma, remark = name.partition(",")
-    is_variant = match is not None and say.is_metric(match[1]) and match[1].casefold() in whole
+    is_variant = match is not None and say.is_metric(match[1]) and match[1].casefold() in full_names
     return is_variant or (bool(comma) and say.is_metric(measure) and not say.OF_DATA.search(remark))
 
 

@@ -82,7 +82,8 @@ class Understood:
         """Return the columns by all that they may be called, in small letters: their names, and their heads."""
         names = names_of_columns(self.scores)
         spelled = [(name, key) for key, name in names.items()]
-        spelled += [(text, key) for key in names for text in (key[1], f"{key[1]} {key[2]}", f"{key[0]}/{key[1]}")]
+        for key in names:
+            spelled += [(text, key) for text in (key[1], f"{key[1]} {key[2]}", f"{key[0]}/{key[1]}")]
         if self.printed is not None:
             spelled += self.printed.heads()
         columns: dict[str, tuple[str, str, str]] = {}
