@@ -226,7 +226,9 @@ def copied_lines(table: PrintedNumbers) -> list[TableFinding]:
 
 def _images(described: PrintedSet) -> tuple[str, ...]:
     """Return what the images of a column are; columns that are named by measures alone are of the same ones."""
-    return () if described.name == described.metric else (described.block, described.name)
+    if described.name == described.metric:
+        return ()
+    return described.block, described.name
 
 
 def _copied_line(table: PrintedNumbers, cell: Printed, first: str, second: str, count: int) -> TableFinding:

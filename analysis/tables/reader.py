@@ -396,7 +396,9 @@ class ScoreReader:
         if self.columns.num_runs is None:
             return 0
         number = self.cells.number(row, self.columns.num_runs)
-        return int(number.value) if number is not None and 1 < number.value < 10_000 else 0
+        if number is None or not 1 < number.value < 10_000:
+            return 0
+        return int(number.value)
 
     def _lost_seeds(self, records: Sequence[NamedNumber]) -> list[str]:
         """Return a note on runs without a score where other runs of the method have one."""
@@ -410,7 +412,9 @@ class ScoreReader:
             dataset = self.body.grid.rows[row][self.columns.dataset or 0] if is_long else self.body.leaf(column)
             if (names[row], dataset) in scored:
                 lost.append(f"{names[row]} on {dataset} with seed {_seed(self.body.grid.rows[row][self.columns.seed])}")
-        return [f"left out, as no score is there: {listed(lost, 5)}"] if lost else []
+        if not lost:
+            return []
+        return [f"left out, as no score is there: {listed(lost, 5)}"]
 
     def _refuse_matrix(self, methods: Sequence[str], datasets: Sequence[str]) -> None:
         """Raise UsageError for a matrix of sources and targets, in which nothing is a method."""
