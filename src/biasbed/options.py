@@ -138,10 +138,9 @@ ALLOWANCES = ("data", "protocol")  # differences that stop a reproduction unless
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """The run, the code, and where things are on this machine."""
+    """The run, and where things are on this machine."""
 
     run: str = setting("none", "id of the tracked run")
-    code: Literal["here", "recorded"] = setting("here", "whose code: this checkout's, or that of the recorded commit")
     allow: Literal["none"] | tuple[str, ...] = setting(
         "none", f"differences that don't stop it before the training: {', '.join(ALLOWANCES)}"
     )

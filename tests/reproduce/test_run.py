@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -15,11 +14,11 @@ import pytest
 import yaml
 
 from biasbed import cli, record
-from biasbed.reproduce import checkout, differences
+from biasbed.reproduce import differences
+from biasbed.reproduce import run as module
 from biasbed.reproduce.original import Original, other_seeds, read
 from biasbed.system import code as provenance
 from helpers import children
-from helpers.commands import ROOT
 from helpers.runs import all_runs, stored, timeless
 
 Run = Callable[..., tuple[int, str, str]]
@@ -63,12 +62,12 @@ def again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     """`biasbed reproduce --run <id> ...`: exit code, output, errors. kill: of the training, see children.run."""
 
     def run(run_id: str, *words: str, kill: tuple[str, int, str] | None = None) -> tuple[int, str, str]:
-        def run_command(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
-            assert (source, command) == (checkout.HERE, "train")
+        def run_command(command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+            assert command == "train"
             arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
             return children.run(["train", *arguments], env=variables, kill=kill).returncode
 
-        monkeypatch.setattr(checkout, "run_command", run_command)
+        monkeypatch.setattr(module, "run_command", run_command)
         code = cli.main(["reproduce", "--run", run_id, *words])
         out, err = capfd.readouterr()
         return code, out, err
@@ -132,8 +131,6 @@ def table(run: Any, uri: str, name: str) -> list[dict[str, str]]:
 @pytest.mark.slow
 def test_cut_off_and_called_again(original: Any, again: Run, tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the training, which is then continued; in the verdict, which then needs no training."""
-    from biasbed.reproduce import run as module
-
     run_id = original.info.run_id
     code, _, err = again(run_id, kill=("saved", 1, "SIGKILL"))
     assert code == 1
@@ -255,19 +252,19 @@ def test_two_trees_with_uncommitted_changes_are_not_called_equal() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="not a git checkout")
-def test_the_recorded_commit_is_trained_in_a_worktree(
-    original: Any, capfd: pytest.CaptureFixture[str], tracking: str, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_trained_again_in_a_process_of_its_own(
+    original: Any, capfd: pytest.CaptureFixture[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole way, in processes of its own; the tree here may have changes that the commit has not."""
-    assert os.environ["MLFLOW_TRACKING_URI"] == tracking
-    code = cli.main(["reproduce", "--run", original.info.run_id, "--code", "recorded", "--allow", "protocol"])
+    """Also from a folder that has a package of the same name."""
+    (tmp_path / "biasbed").mkdir()
+    (tmp_path / "biasbed" / "__init__.py").write_text("raise SystemExit('another biasbed')")
+    monkeypatch.chdir(tmp_path)
+    code = cli.main(["reproduce", "--run", original.info.run_id])
     out, err = capfd.readouterr()
     assert code == 0, err
     assert "verdict: bit-equal" in out
     (second,) = all_runs(tracking, kind="reproduction")
-    assert second.data.tags[record.GIT_DIRTY] == "false"
-    assert second.data.tags[record.GIT_COMMIT] == original.data.tags[record.GIT_COMMIT]
+    assert second.data.tags[record.CODE_HASH] == original.data.tags[record.CODE_HASH]
 
 
 def test_other_seeds_are_those_of_the_configuration_once_each(original: Any, tracking: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from biasbed import record
 from biasbed.reproduce.original import Original
@@ -89,11 +88,10 @@ def threads(original: Original) -> str | None:
     return environment(original.environment).get("threads") or None
 
 
-def protocol_changes(original: record.Protocol, here: Mapping[str, Any]) -> str:
+def protocol_changes(original: record.Protocol, here: record.Protocol) -> str:
     """Return how the protocol here differs from the original, as text."""
-    ours = record.Protocol.from_json(record.canonical_json(here))
     there = {set_record.name: set_record for set_record in original.sets}
-    now = {set_record.name: set_record for set_record in ours.sets}
+    now = {set_record.name: set_record for set_record in here.sets}
     parts = []
     if removed := sorted(set(there) - set(now)):
         parts.append(f"without {', '.join(removed)}")
@@ -105,7 +103,7 @@ def protocol_changes(original: record.Protocol, here: Mapping[str, Any]) -> str:
             sets_by_fields.setdefault(_changed_fields(set_record, now[name]), []).append(name)
     parts += [f"other {changed} of {', '.join(names)}" for changed, names in sets_by_fields.items()]
     for name in ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start"):
-        if getattr(original, name) != getattr(ours, name):
+        if getattr(original, name) != getattr(here, name):
             parts.append(f"another {name}")
     return "; ".join(parts) or "other details"
 

@@ -68,7 +68,6 @@ def _count(rows: Iterable[Compared], verdict: str) -> int:
 def write(
     folder: Path,
     original: Original,
-    code: str,
     differences: Sequence[Difference],
     rows: Sequence[Compared],
     agreements: Sequence[Agreement],
@@ -82,13 +81,12 @@ def write(
         heads = ("what", "recorded", "here", "same")
         cells = ((item.name, item.there, item.here, str(item.same).lower()) for item in differences)
         write_rows(file, heads, (dict(zip(heads, row, strict=True)) for row in cells))
-    (folder / record.REPRODUCTION_NOTE).write_text(_note(original, code, differences, rows, agreements))
+    (folder / record.REPRODUCTION_NOTE).write_text(_note(original, differences, rows, agreements))
     return [folder / name for name in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE, record.REPRODUCTION_NOTE)]
 
 
 def _note(
     original: Original,
-    code: str,
     differences: Sequence[Difference],
     rows: Sequence[Compared],
     agreements: Sequence[Agreement],
@@ -97,7 +95,7 @@ def _note(
     different = difference_rows(differences)
     parts = [
         f"# {original.name} {'trained' if original.command == 'train' else 'tested'} again: {overall(rows)}",
-        f"Run {original.id}, with {code}: {conclusion(rows)}.",
+        f"Run {original.id}: {conclusion(rows)}.",
         "## What is different here",
         _markdown(DIFFERENCE_HEAD, different) if different else "Nothing that was compared.",
         "## Metrics that decide",

@@ -6,10 +6,12 @@ kind, so that no study and no analysis counts it. An interrupted training is con
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import ReproduceOptions
-from biasbed.reproduce import checkout, report, verdict
+from biasbed.reproduce import report, verdict
 from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Agreement, Compared
-from biasbed.system import places
-from biasbed.system.processes import interruptible
+from biasbed.settings import as_flags
+from biasbed.system import code, places
+from biasbed.system.processes import PARENT_PROCESS, interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.launched_run import take_run_id
@@ -39,8 +42,6 @@ class Reproduction:
     """Plan of a reproduction whose training can start."""
 
     original: Original
-    code: str  # description of the code
-    source: Path  # folder of that code, for PYTHONPATH
     settings: Mapping[str, str]  # of the training
     tags: Mapping[str, str]  # of the training
     differences: list[Difference]
@@ -54,14 +55,13 @@ def reproduce(options: ReproduceOptions) -> int:
     uri = resolve_uri()
     original = read(uri, options.run)
     kinds = _vouched_kinds(options, original)
-    root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
+    root = _home(uri, options) / "reproductions" / original.id
     with interruptible(), exclusive(root, "reproduced"):
-        with _source(options, original, root) as (source, code):
-            plan = _plan(options, original, kinds, root, source, code)
-            print(_introduction(plan), flush=True)
-            _refuse_others(options, plan)
-            run_id = take_run_id()
-            folder = _trained(plan, uri)
+        plan = _plan(options, original, kinds, root)
+        print(_introduction(plan), flush=True)
+        _refuse_others(options, plan)
+        run_id = take_run_id()
+        folder = _trained(plan, uri)
         return _conclude(plan, folder, uri, run_id, options.alpha)
 
 
@@ -82,41 +82,39 @@ def _vouched_kinds(options: ReproduceOptions, original: Original) -> dict[str, s
     return {"algorithm": algorithm, "suite": suite}
 
 
-@contextlib.contextmanager
-def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folder of the code to train with, and the code's description."""
-    if options.code == "here":
-        yield checkout.HERE, "the code of this checkout"
-        return
-    commit = checkout.commit(original)
-    description = f"the code of commit {commit[:12]}"
-    if original.tag(record.GIT_DIRTY) == "true":
-        description += ", which had uncommitted changes when the run was trained"
-    with checkout.worktree(commit, root / "code") as source:
-        yield source, description
-
-
-def _plan(
-    options: ReproduceOptions, original: Original, kinds: Mapping[str, str], root: Path, source: Path, code: str
-) -> Reproduction:
+def _plan(options: ReproduceOptions, original: Original, kinds: Mapping[str, str], root: Path) -> Reproduction:
     """Settle how the run is repeated here, and compare it with the original before anything starts."""
-    from biasbed.system.code import environment
-
     changes = {**kinds, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.settings({**options.places, **changes})
     try:
-        described = checkout.describe(source, settings, original.command)
+        tags, protocol = _describe(settings, original.command)
     except UsageError as error:
-        hint = "; code=recorded takes the run's own code" if options.code == "here" else ""
-        raise UsageError(f"run {original.id} can't be repeated here: {error}{hint}") from None
-    tags = described["tags"]
+        raise UsageError(f"run {original.id} can't be repeated here: {error}") from None
     # A folder for each state of the code, because no training may be continued by other code.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
-    compared = differences(original, tags, environment())
+    compared = differences(original, tags, code.environment())
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
-        changes_text = protocol_changes(original.protocol, described["protocol"])
-        compared.append(Difference("protocol, in words", "", changes_text))
-    return Reproduction(original, code, source, settings, tags, compared)
+        compared.append(Difference("protocol, in words", "", protocol_changes(original.protocol, protocol)))
+    return Reproduction(original, settings, tags, compared)
+
+
+def _describe(settings: Mapping[str, str], command: str) -> tuple[dict[str, str], record.Protocol]:
+    """Return the tags and the protocol that a run of these settings would have here."""
+    if command == "evaluate":
+        from biasbed.evaluation.command import read
+        from biasbed.evaluation.evaluate_model import load, plan
+
+        options, flags = read(settings)
+        evaluation = plan(options, flags, load(options, flags)).job
+        return evaluation.tags(), evaluation.protocol
+    from biasbed.compute.device import choose_device
+    from biasbed.training import job
+    from biasbed.training.resolve import resolve
+
+    resolved = resolve(settings)
+    choose_device(resolved.device, resolved.nproc)
+    planned = job.plan(resolved)
+    return planned.tags(), planned.protocol
 
 
 def _introduction(plan: Reproduction) -> str:
@@ -124,7 +122,7 @@ def _introduction(plan: Reproduction) -> str:
     original, settings = plan.original, plan.settings
     count = threads(original)
     lines = [
-        f"reproducing {original.name} (run {original.id}) with {plan.code}",
+        f"reproducing {original.name} (run {original.id})",
         f"device {settings.get('device')}, {settings.get('nproc', '1')} processes, {settings.get('precision')}, "
         + (f"{count} torch threads each, as recorded" if count else "torch threads as usual: none are recorded"),
     ]
@@ -156,8 +154,8 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
         )
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
         raise UsageError(
-            f"the protocol here is not that of the run ({plan.differences[-1].here}): accept it with allow=protocol"
-            + (", or take the run's own code with code=recorded" if options.code == "here" else "")
+            f"the protocol here is not that of the run ({plan.differences[-1].here}): accept it with allow=protocol, "
+            f"or check out the commit that it was trained at ({original.tag(record.GIT_COMMIT)[:12] or 'not recorded'})"
         )
 
 
@@ -172,11 +170,35 @@ def _trained(plan: Reproduction, uri: str) -> RunFolder:
         count = threads(plan.original)
         if count:  # sums over a batch depend on how many threads share them
             variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-        code = checkout.run_command(plan.source, plan.original.command, plan.settings, variables)
+        exit_code = run_command(plan.original.command, plan.settings, variables)
         folder = _find_finished(plan)
         if folder is None:
-            raise Failure(f"the training ended with exit code {code}, see above; the same command continues it")
+            raise Failure(f"the training ended with exit code {exit_code}, see above; the same command continues it")
     return folder
+
+
+def run_command(command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """Run a command of biasbed in a process that writes to this terminal and ends with this one; return its exit code.
+
+    It imports the code of this process, whatever its working folder.
+    """
+    paths = [str(code.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONSAFEPATH": "1",
+        PARENT_PROCESS: str(os.getpid()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "biasbed", command, *as_flags(settings)], env=environment, stdin=subprocess.DEVNULL
+    )
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
 
 
 def _find_finished(plan: Reproduction) -> RunFolder | None:
@@ -205,7 +227,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, run_id: str | Non
     rows = _compare(plan, uri, tracker.run_id, alpha)
     with guarded(uri):
         agreements = _agreements(original, uri, folder)
-    for path in report.write(folder.path, original, plan.code, plan.differences, rows, agreements):
+    for path in report.write(folder.path, original, plan.differences, rows, agreements):
         with guarded(uri):
             writer(uri).log_artifact(tracker.run_id, str(path))
     tracker.set_tags({record.VERDICT: verdict.overall(rows)})
