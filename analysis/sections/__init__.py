@@ -46,6 +46,7 @@ SECTIONS = (
     _Listed(SCORES, "printed_numbers:PRINTED_NUMBERS"),
     _Listed(SCORES, "study_design:STUDY_DESIGN"),
     _Listed(SCORES, "weaknesses:WEAKNESSES"),
+    _Listed(TRAININGS, "reliance:RELIANCE"),
     _Listed(SCORES, "shape_bias:SHAPE_BIAS"),
     _Listed(SCORES, "averages:AVERAGES"),
     _Listed(TRAININGS, "published_rows:PUBLISHED_ROWS"),

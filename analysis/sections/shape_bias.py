@@ -164,12 +164,19 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
         for name in (name for name in algorithms if name in values):
             rows.append(_row(str(dataset), name, values, reference, 1 - options.alpha))
             tested.append(_biases(values, name, reference))
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha)
+
+
+def with_holm(frame: pd.DataFrame, tested: Sequence[tuple[exact.Array, exact.Array]], alpha: float) -> pd.DataFrame:
+    """Return the frame with `p_holm`, `significant`, and the interval at the level at which Holm's procedure decides.
+
+    frame: a row per comparison, with Welch's `p`. tested: values of the row's runs and of the reference's.
+    """
     p = frame["p"].to_numpy(dtype="float64")
-    p_holm, levels = exact.holm(p), exact.holm_levels(p, options.alpha)
+    p_holm, levels = exact.holm(p), exact.holm_levels(p, alpha)
     bounds = [per_set.welch(*sides, 1 - level)[:2] for sides, level in zip(tested, levels, strict=True)]
     low, high = np.array(bounds, dtype="float64").reshape(-1, 2).T
-    return frame.assign(p_holm=p_holm, significant=p_holm < options.alpha, low_holm=low, high_holm=high)
+    return frame.assign(p_holm=p_holm, significant=p_holm < alpha, low_holm=low, high_holm=high)
 
 
 def _biases(values: Mapping[str, pd.DataFrame], name: str, reference: str) -> tuple[exact.Array, exact.Array]:
@@ -258,12 +265,12 @@ def describe(frame: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
 
     frame: `COLUMNS`.
     """
-    correction = _correction(frame, alpha)
+    correction = describe_correction(frame, alpha)
     by_set = frame.groupby("dataset", sort=False)
     return [_describe_set(rows, alpha, label, correction) for _, rows in by_set]
 
 
-def _correction(frame: pd.DataFrame, alpha: float) -> str:
+def describe_correction(frame: pd.DataFrame, alpha: float) -> str:
     """Say what intervals and p are corrected for; empty without any test."""
     num_tests = int(frame["p"].notna().sum())
     if not num_tests:
@@ -288,19 +295,19 @@ def _describe_set(frame: pd.DataFrame, alpha: float, label: Labels, correction: 
     more = [row for row in others if row["significant"] and row["difference"] < 0]
     parts: list[str] = []
     if less:
-        parts.append(f"relies less on texture than {reference}: {_list_differences(less, alpha, label)}")
+        parts.append(f"relies less on texture than {reference}: {list_differences(less, alpha, label)}")
     if more:
-        parts.append(f"relies more on texture than {reference}: {_list_differences(more, alpha, label)}")
+        parts.append(f"relies more on texture than {reference}: {list_differences(more, alpha, label)}")
     not_shown = [row for row in others if not row["significant"]]
     if not_shown:
-        differences = _list_differences(not_shown, alpha, label)
+        differences = list_differences(not_shown, alpha, label)
         nothing = f"no row is shown to rely less on texture than {reference}: {differences}"
         parts.append(f"not shown for {differences}" if parts else nothing)
     findings = wording.capitalized("; ".join(parts))
     return f"{findings} (shape bias on {dataset} in points, over runs{correction})."
 
 
-def _list_differences(rows: Sequence[TableRecord], alpha: float, label: Labels) -> str:
+def list_differences(rows: Sequence[TableRecord], alpha: float, label: Labels) -> str:
     """Return each row's difference with its interval and p, both as Holm's procedure decides."""
     parts = []
     for row in rows:
@@ -331,7 +338,7 @@ def make_bias_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> Re
         "deviation over runs (n - 1). "
     )
     if reference:
-        correction = _correction(frame, analysis.alpha)
+        correction = describe_correction(frame, analysis.alpha)
         caption += (
             f"Against {analysis.label(reference)}: the difference with its interval, and p (Welch's t over "
             f"runs{correction})."

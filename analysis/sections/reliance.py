@@ -1,0 +1,351 @@
+"""Reliance on shape, texture and colour by suppression beside the reference's, over runs, and beside cue conflict.
+
+Burgert, Stoll, Rota and Demir, NeurIPS 2025: the share of the accuracy above chance that is lost without a cue. The
+sets and their derived values are those of `suites/reliance_sets.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report import latex, wording
+from biasbed.analysis.report.table_model import (
+    CellMaker,
+    Links,
+    PrintedText,
+    ReportTable,
+    ScoreColumn,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    interval_text,
+    make_table,
+    number,
+    number_cell,
+)
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
+from biasbed.analysis.sections.section import (
+    CsvFile,
+    PlannedFigure,
+    PrintedTable,
+    Section,
+    SectionAnswer,
+    Sentences,
+    ShownPart,
+)
+from biasbed.analysis.sections.shape_bias import (
+    REFERENCE,
+    SHAPE_BIAS,
+    describe_correction,
+    list_differences,
+    with_holm,
+)
+from biasbed.analysis.selection.select import Selected
+from biasbed.analysis.statistics import exact, per_set
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from biasbed.analysis.options import AnalyzeOptions
+
+FILE = "reliance.csv"
+TEXTURE = "texture"
+# What is lost, by the measure that says so.
+CUES: Mapping[str, str] = {
+    "reliance_shape": "shape",
+    "reliance_texture": TEXTURE,
+    "loss_by_gaussian_smoothing": "texture and fine shape",
+    "reliance_colour": "colour",
+}
+SUFFIX, WHOLE = "_reliance", "_whole"  # of a set's name
+# In percent and points but for p; low and high are of this difference alone, the rest is corrected over the rows and
+# sets of one cue, as in shape_bias.csv.
+COLUMNS = (
+    *("dataset", "cue", "algorithm", "mean", "std", "num_runs"),
+    *("reference", "difference", "low", "high", "p", "p_holm", "significant", "low_holm", "high_holm"),
+)
+MEANING = "Reliance: the percentage of the accuracy above chance that is lost without the cue"
+WHY = (
+    "Cue conflict asks which of two cues decides where both are there; suppression asks what is lost where one is gone."
+    " A model may prefer a cue that it can do without, and need one that it does not prefer."
+)
+TextureFinding = Literal["less", "more", ""]
+# By what is shown, of a reference and by which measure.
+SAID: Mapping[TextureFinding, str] = {
+    "less": "relies less on texture than {} {}",
+    "more": "relies more on texture than {} {}",
+    "": "no row is shown to rely less on texture than {} {}",
+}
+
+
+class Reliance(Section[pd.DataFrame]):
+    """Does a row lose less without texture than the reference, and does cue conflict say the same? Data: `COLUMNS`."""
+
+    name = "reliance"
+    title = "Reliance on shape, texture and colour"
+
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return reliance_table(read_values(analysis.selected), analysis.collection.algorithms, analysis.options)
+
+    def answer(self, analysis: Analysis) -> SectionAnswer:
+        table = _in_order(analysis.data(self), analysis)
+        if table.empty:
+            return SectionAnswer((), False)
+        on_texture = table[table["cue"] == TEXTURE]
+        sentences = describe_texture(on_texture, analysis.data(SHAPE_BIAS).table, analysis.alpha, analysis.label)
+        differs = any(WHY in sentence for sentence in sentences)  # which stands above the shape bias
+        return SectionAnswer(tuple(sentences), differs or bool(on_texture["significant"].any()))
+
+    def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
+        table, make = analysis.data(self), number("mean", spread="std")
+        for dataset, frame in table[table["cue"] == TEXTURE].groupby("dataset", sort=False):
+            cells = {str(row["algorithm"]): make(row) for row in frame.to_dict("records")}
+            yield ScoreColumn("reliance on texture", str(dataset), cells, f" {MEANING}; ± between runs.")
+
+    def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
+        table = _in_order(data, analysis).round(SCORE_DIGITS)
+        yield CsvFile(FILE, table, "reliance of every algorithm on shape, texture and colour, beside the reference's")
+
+    def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if data.empty:
+            return
+        frame = _in_order(data, analysis)
+        if data["difference"].notna().any():
+            yield Sentences(tuple(describe_cues(frame, analysis.alpha, analysis.label)))
+        for dataset, rows in frame.groupby("dataset", sort=False):
+            table = make_reliance_table(rows, analysis, links)
+            yield table
+            yield PrintedTable(str(dataset), table, "reliance on shape, texture and colour beside the reference's")
+            yield PlannedFigure(
+                str(dataset),
+                functools.partial(draw, analysis, rows),
+                "what each row loses without a cue",
+                "accuracy lost without shape, texture and colour",
+                "Points are means over runs, lines one standard deviation to either side. 0: nothing is lost without "
+                "the cue, 100: only chance is left.",
+            )
+
+
+RELIANCE = Reliance()
+
+# --- what is computed -------------------------------------------------------------------------------------------------
+
+
+class _Key(NamedTuple):
+    """Cue of a set."""
+
+    dataset: str
+    cue: str
+
+
+Values = Mapping[_Key, Mapping[str, Sequence[float]]]  # cue of a set -> algorithm -> reliance of its runs, in percent
+
+
+def read_values(selected: Selected) -> Values:
+    """Return the reliance of the chosen runs at the chosen steps.
+
+    Runs of several cells have none: they are not repeats of one another. Reliance sets are no columns: the steps are
+    those of a run's first column.
+    """
+    if len({chosen.pool.cell for chosen in selected.choices}) > 1:
+        return {}
+    metrics: dict[str, list[tuple[str, _Key]]] = {}  # by hash of a protocol
+    values: dict[_Key, dict[str, list[float]]] = {}
+    runs: set[str] = set()
+    for pool, candidate, _, protocol, steps in selected.choices:
+        if candidate.run.id in runs:
+            continue
+        runs.add(candidate.run.id)
+        if candidate.run.protocol not in metrics:
+            metrics[candidate.run.protocol] = list(_find_metrics(protocol))
+        for metric, key in metrics[candidate.run.protocol]:
+            value = candidate.history.mean(metric, steps)
+            if not math.isnan(value):
+                values.setdefault(key, {}).setdefault(pool.algorithm, []).append(100 * value)
+    return values
+
+
+def _find_metrics(protocol: record.Protocol) -> Iterator[tuple[str, _Key]]:
+    """Yield the metrics of reliance that a protocol declares."""
+    for declaration in protocol.derived:
+        if declaration.phase == "test" and declaration.measure in CUES:
+            yield declaration.metric, _Key(declaration.name, CUES[declaration.measure])
+
+
+def reliance_table(values: Values, algorithms: Sequence[str], options: AnalyzeOptions) -> pd.DataFrame:
+    """Return `COLUMNS`, one row per set, cue and algorithm. The reference is as for shape bias."""
+    reference = options.control if options.control != "none" else REFERENCE
+    frames = []
+    for cue in CUES.values():
+        rows: list[tuple[object, ...]] = []
+        tested: list[tuple[exact.Array, exact.Array]] = []
+        for key in (key for key in values if key.cue == cue):
+            others = np.array(values[key].get(reference, []))
+            for name in (name for name in algorithms if name in values[key]):
+                own = np.array(values[key][name])
+                is_compared = len(others) > 0 and name != reference
+                tested.append((own, others) if is_compared else (np.empty(0), np.empty(0)))
+                difference = own.mean() - others.mean() if is_compared else math.nan
+                spread = own.std(ddof=1) if len(own) > 1 else math.nan
+                about = (key.dataset, cue, name, own.mean(), spread, len(own), reference if len(others) else "")
+                between = per_set.welch(*tested[-1], 1 - options.alpha)
+                rows.append((*about, difference, *between, math.nan, False, math.nan, math.nan))
+        if rows:
+            frames.append(with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _in_order(frame: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """Return the rows of each set and cue in display order."""
+    order = {
+        "dataset": list(frame["dataset"].unique()),
+        "cue": list(CUES.values()),
+        "algorithm": list(analysis.algorithms),
+    }
+    return frame.sort_values([*order], key=lambda column: column.map(order[str(column.name)].index), ignore_index=True)
+
+
+# --- sentences and table ----------------------------------------------------------------------------------------------
+
+
+def set_label(dataset: str, label: Labels) -> str:
+    """Return the display name of the set whose images are suppressed, with the form of the protocol."""
+    original = dataset.removesuffix(WHOLE).removesuffix(SUFFIX)
+    return f"{label(original)}{', all strengths' if dataset.endswith(WHOLE) else ''}"
+
+
+def describe_texture(frame: pd.DataFrame, biases: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
+    """Say for each set which rows rely less on texture than the reference, by both measures or by which.
+
+    frame: `COLUMNS` of the cue texture. biases: `shape_bias.COLUMNS`.
+    """
+    by_conflict = {str(row["algorithm"]): row for row in reversed(biases.to_dict("records"))}
+    return [
+        _describe_set(rows, by_conflict, alpha, label, describe_correction(frame, alpha))
+        for _, rows in frame.groupby("dataset", sort=False)
+    ]
+
+
+def _describe_set(
+    frame: pd.DataFrame, by_conflict: Mapping[str, TableRecord], alpha: float, label: Labels, correction: str
+) -> str:
+    rows, control = frame.to_dict("records"), str(frame["reference"].iloc[0])
+    about = f"accuracy lost without texture on {set_label(str(frame['dataset'].iloc[0]), label)}"
+    others = [row for row in rows if row["algorithm"] != control]
+    if not control or not others:
+        values = ", ".join(f"{label(row['algorithm'])} {row['mean']:.1f}" for row in rows)
+        return f"{wording.capitalized(about)}, percent: {values}."
+    alike: dict[str, list[TableRecord]] = {}  # by what is said of them
+    differing: list[str] = []
+    for row in others:
+        evidence, conflict = _evidence(row, -1), by_conflict.get(str(row["algorithm"]))
+        if conflict is None or conflict["reference"] != control:
+            alike.setdefault(SAID[evidence].format(label(control), "by suppression"), []).append(row)
+        elif _evidence(conflict, 1) == evidence:
+            which = "by both measures" if evidence else "by either measure"
+            alike.setdefault(SAID[evidence].format(label(control), which), []).append(row)
+        else:
+            by_bias, by_loss = (list_differences([values], alpha, label) for values in (conflict, row))
+            differing.append(f"{by_bias} in shape bias, {by_loss} in accuracy lost")
+    parts = [f"{said}: {list_differences(alike[said], alpha, label)}" for said in alike]
+    told = f"{wording.capitalized('; '.join(parts))} ({about} in points, over runs{correction})." if parts else ""
+    if not differing:
+        return told
+    first = f"By cue conflict and by suppression the answer differs, against {label(control)}: {'; '.join(differing)}."
+    return f"{first} {WHY} {told}".rstrip()
+
+
+def _evidence(row: TableRecord, sign: int) -> TextureFinding:
+    """Return what a comparison with the reference shows. sign: of a difference that means less reliance on texture."""
+    if not row["significant"]:
+        return ""
+    return "less" if sign * row["difference"] > 0 else "more"
+
+
+def describe_cues(frame: pd.DataFrame, alpha: float, label: Labels) -> Iterator[str]:
+    """Yield for each set and cue which rows' reliance differs from the reference's; nothing without a reference."""
+    for (dataset, cue), rows in frame.groupby(["dataset", "cue"], sort=False):
+        reference = label(str(rows["reference"].iloc[0]))
+        compared = rows[rows["difference"].notna()]
+        for is_shown, verb in ((True, "differs"), (False, "is not shown to differ")):
+            some = compared[compared["significant"] == is_shown].to_dict("records")
+            if some:
+                differences = list_differences(some, alpha, label)
+                where = f"without {cue}, on {set_label(str(dataset), label)},"
+                yield f"What is lost {where} {verb} from {reference}'s loss: {differences}."
+
+
+def make_reliance_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return reliance by row and cue on one set. frame: `COLUMNS`."""
+    cues = list(frame["cue"].unique())
+    records: dict[str, dict[str, object]] = {}
+    for row in frame.to_dict("records"):
+        records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})[row["cue"]] = row
+    columns = [links.column(), *(TableColumn(cue, _cue_cell(cue), printed=cue) for cue in cues)]
+    reference, dataset = str(frame["reference"].iloc[0]), str(frame["dataset"].iloc[0])
+    caption = f"{MEANING}, on {set_label(dataset, analysis.label)}. Mean ± standard deviation over runs (n - 1)."
+    if reference:
+        caption += (
+            f" Below: the difference from {analysis.label(reference)} with its interval; bold: shown (Welch's t over "
+            f"runs, of each cue{describe_correction(frame[frame['cue'] == cues[0]], analysis.alpha)})."
+        )
+    printed = PrintedText(
+        dataset.replace("_", "-"), f"{MEANING}.", f"{latex.prose(caption)} {latex.provenance(analysis)}."
+    )
+    is_oracle = analysis.rule.oracle
+    return make_table(caption, columns, records.values(), FILE, oracle=is_oracle, printed=printed)
+
+
+def _cue_cell(cue: str) -> CellMaker:
+    """Show a row's reliance on a cue, and its difference from the reference below."""
+
+    def make(row: TableRecord) -> TableCell:
+        values = row.get(cue)
+        if values is None:
+            return number_cell(math.nan)
+        below = "" if math.isnan(values["difference"]) else f"{values['difference']:+.1f}"
+        between = interval_text(values["low_holm"], values["high_holm"])
+        spread = "" if math.isnan(values["std"]) else f"±{values['std']:.1f}"
+        below += f" ({between})" if between else ""
+        return number_cell(values["mean"], spread=spread, interval=below, bold=bool(values["significant"]))
+
+    return make
+
+
+# --- figure -----------------------------------------------------------------------------------------------------------
+
+
+def draw(analysis: Analysis, frame: pd.DataFrame) -> Figure:
+    """Draw the loss of every row without each cue, on one set."""
+    from biasbed.analysis.report.figures.style import LIGHT, Sheet, legend, look
+
+    cues, names = list(frame["cue"].unique()), list(frame["algorithm"].unique())
+    figure = Sheet(figsize=(6.4, 1.0 + 0.2 * len(cues) * (len(names) + 1)), layout="constrained")
+    axes = figure.add_subplot()
+    step = 0.7 / len(names)
+    for number_of_row, name in enumerate(names):
+        colour, _, marker = look(analysis.algorithms.index(name))
+        rows = frame[frame["algorithm"] == name]
+        heights = [cues.index(cue) + (number_of_row - (len(names) - 1) / 2) * step for cue in rows["cue"]]
+        spread = rows["std"].fillna(0.0)
+        axes.hlines(heights, rows["mean"] - spread, rows["mean"] + spread, color=colour, lw=1.6)
+        axes.plot(rows["mean"], heights, marker, color=colour, ms=5, label=analysis.label(name))
+        for row, height in zip(rows.to_dict("records"), heights, strict=True):
+            text = f"{analysis.label(name)}, without {row['cue']}: {row['mean']:.1f}"
+            figure.tip(axes, row["mean"], height, text)
+    axes.axvline(0, color=LIGHT, lw=0.8, zorder=0)
+    axes.set_yticks(range(len(cues)), cues)
+    axes.set_ylim(len(cues) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("accuracy above chance that is lost (%)")
+    legend(figure, axes)
+    return figure

@@ -1,0 +1,110 @@
+"""Does a row lose less without texture than the reference, and does cue conflict say the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from biasbed import record
+from biasbed.analysis import display_names
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.sections import reliance, shape_bias
+from biasbed.analysis.sections.reliance import CUES, RELIANCE
+from helpers.toy_runs import EPOCHS, SETS, Recorder, make_protocol
+
+LABEL = display_names.load(display_names.AUTO)
+KEY = reliance._Key("photo_reliance", "texture")
+LOST = {"erm": [30.0, 32.0, 31.0], "infodrop": [12.0, 10.0, 11.0], "padain": [31.0, 29.0, 33.0]}
+BIASES = {"erm": [20.0, 22.0, 21.0], "infodrop": [60.0, 63.0, 61.0], "padain": [21.0, 20.0, 22.0]}
+
+
+def table(values: Mapping[str, Sequence[float]], control: str = "none") -> pd.DataFrame:
+    return reliance.reliance_table({KEY: values}, list(values), AnalyzeOptions(control=control))
+
+
+def conflicts(values: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    lines = [("cue_conflict", name, value, 60.0) for name, of_row in values.items() for value in of_row]
+    runs = pd.DataFrame(lines, columns=["dataset", "algorithm", "shape_bias", "cue_coverage"])
+    return shape_bias.shape_bias_table(runs, list(values), AnalyzeOptions())
+
+
+def described(lost: Mapping[str, Sequence[float]], biases: Mapping[str, Sequence[float]]) -> str:
+    (said,) = reliance.describe_texture(table(lost), conflicts(biases), 0.05, LABEL)
+    return said
+
+
+def test_differences_are_welch_s_with_holm_s_correction_over_the_rows_of_a_cue() -> None:
+    rows = table(LOST).set_index("algorithm")
+    for name in ("infodrop", "padain"):
+        test = stats.ttest_ind(LOST[name], LOST["erm"], equal_var=False)
+        assert rows.loc[name, "p"] == pytest.approx(test.pvalue)
+        assert rows.loc[name, "difference"] == pytest.approx(sum(LOST[name]) / 3 - 31)
+    assert rows.loc["infodrop", "p_holm"] == pytest.approx(2 * rows.loc["infodrop", "p"])
+    assert rows["significant"].to_dict() == {"erm": False, "infodrop": True, "padain": False}
+
+
+def test_both_measures_are_named_if_they_say_the_same() -> None:
+    said = described(LOST, BIASES)
+    assert said.startswith("Relies less on texture than ERM by both measures: InfoDrop -20.0 [")
+    assert "no row is shown to rely less on texture than ERM by either measure: pAdaIN +0.0 [" in said
+    assert "(accuracy lost without texture on photo in points, over runs; p with Holm's correction" in said
+    assert reliance.WHY not in said
+
+
+def test_a_difference_between_the_measures_stands_first_and_is_explained() -> None:
+    said = described({**LOST, "infodrop": [31.0, 33.0, 30.0]}, BIASES)
+    assert said.startswith("By cue conflict and by suppression the answer differs, against ERM: InfoDrop +40.3 [")
+    first, _, rest = said.partition(f" {reliance.WHY} ")
+    assert "in shape bias, InfoDrop +0.3 [" in first
+    assert rest.startswith("No row is shown to rely less on texture than ERM by either measure: pAdaIN")
+    opposite = described({**LOST, "infodrop": [60.0, 61.0, 63.0]}, BIASES)
+    assert opposite.startswith("By cue conflict and by suppression the answer differs")
+
+
+def test_suppression_speaks_alone_without_cue_conflicts_and_values_alone_without_a_reference() -> None:
+    (said,) = reliance.describe_texture(table(LOST), conflicts({}), 0.05, LABEL)
+    assert said.startswith("Relies less on texture than ERM by suppression: InfoDrop -20.0")
+    (said,) = reliance.describe_texture(table({"a": [7.0], "b": [9.5]}), conflicts({}), 0.05, LABEL)
+    assert said == "Accuracy lost without texture on photo, percent: a 7.0, b 9.5."
+    assert list(reliance.describe_cues(table({"a": [7.0], "b": [9.5]}), 0.05, LABEL)) == []
+
+
+def test_nothing_is_claimed_of_one_run() -> None:
+    (said,) = reliance.describe_texture(table({"erm": [30.0], "infodrop": [2.0]}), conflicts({}), 0.05, LABEL)
+    assert said.startswith("No row is shown to rely less on texture than ERM by suppression: InfoDrop -28.0 [one run]")
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_the_answer_the_table_and_the_file_come_from_declared_values_at_the_selected_step(
+    recorder: Recorder, one_figure: Callable[[str], None]
+) -> None:
+    one_figure("plain_reliance")
+    inputs = tuple(f"test/accuracy_by_condition/plain_reliance:{name}" for name in ("none", "grey"))
+    derived = [record.Derived("test", measure, "plain_reliance", "lost_share", inputs, (0.1,)) for measure in CUES]
+    tested = record.SetRecord("plain_reliance", "accuracy", 200, 10, 0.1, ("accuracy",), counts=False)
+    protocol = make_protocol(derived=tuple(derived))
+    protocol = replace(protocol, sets=(*protocol.sets, tested))
+    for name, lost in (("erm", 0.3), ("infodrop", 0.1)):
+        for seed in range(3):
+            values = {f"test/{measure}/plain_reliance": [0.9] * (EPOCHS - 1) + [lost + 0.01 * seed] for measure in CUES}
+            scores = (0.5 + 0.01 * seed,) * len(SETS)
+            recorder.train(name, seed, scores, protocol=protocol, metrics=values)
+    outcome = recorder.analyze(drawn=True, selection="last")
+    rows = outcome.analysis.data(RELIANCE)
+    assert rows.groupby("algorithm")["mean"].unique().map(list).to_dict() == {
+        "erm": [pytest.approx(31)],
+        "infodrop": [pytest.approx(11)],
+    }
+    folder = outcome.output_dir
+    said = "InfoDrop +0.0"  # shape bias of toy runs is that of the seeds
+    summary = " ".join((folder / "summary.txt").read_text().split())
+    assert "By cue conflict and by suppression the answer differs, against ERM: " + said in summary
+    page = (folder / "report.html").read_text()
+    section = page[page.index('id="reliance"') :].partition("</details>")[0]
+    assert "-20.0 (" in section
+    assert set(pd.read_csv(folder / "reliance.csv")["cue"]) == set(CUES.values())
+    assert "reliance on texture" in page[page.index('id="scores"') :].partition("</table>")[0]
