@@ -190,12 +190,13 @@ def reliance_table(values: Values, algorithms: Sequence[str], options: AnalyzeOp
         for key in (key for key in values if key.cue == cue):
             others = np.array(values[key].get(reference, []))
             for name in (name for name in algorithms if name in values[key]):
-                own = np.array(values[key][name])
+                scores_of_row = np.array(values[key][name])
                 is_compared = len(others) > 0 and name != reference
-                tested.append((own, others) if is_compared else (np.empty(0), np.empty(0)))
-                difference = own.mean() - others.mean() if is_compared else math.nan
-                spread = own.std(ddof=1) if len(own) > 1 else math.nan
-                about = (key.dataset, cue, name, own.mean(), spread, len(own), reference if len(others) else "")
+                tested.append((scores_of_row, others) if is_compared else (np.empty(0), np.empty(0)))
+                difference = scores_of_row.mean() - others.mean() if is_compared else math.nan
+                spread = scores_of_row.std(ddof=1) if len(scores_of_row) > 1 else math.nan
+                compared_with = reference if len(others) else ""
+                about = (key.dataset, cue, name, scores_of_row.mean(), spread, len(scores_of_row), compared_with)
                 between = per_set.welch(*tested[-1], 1 - options.alpha)
                 rows.append((*about, difference, *between, math.nan, False, math.nan, math.nan))
         if rows:
@@ -256,11 +257,11 @@ def _describe_set(
             by_bias, by_loss = (list_differences([values], alpha, label) for values in (conflict, row))
             differing.append(f"{by_bias} in shape bias, {by_loss} in accuracy lost")
     parts = [f"{said}: {list_differences(alike[said], alpha, label)}" for said in alike]
-    told = f"{wording.capitalized('; '.join(parts))} ({about} in points, over runs{correction})." if parts else ""
+    sentence = f"{wording.capitalized('; '.join(parts))} ({about} in points, over runs{correction})." if parts else ""
     if not differing:
-        return told
+        return sentence
     first = f"By cue conflict and by suppression the answer differs, against {label(control)}: {'; '.join(differing)}."
-    return f"{first} {WHY} {told}".rstrip()
+    return f"{first} {WHY} {sentence}".rstrip()
 
 
 def _evidence(row: TableRecord, sign: int) -> TextureFinding:
