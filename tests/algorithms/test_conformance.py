@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import pickle
 import random
@@ -52,7 +53,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     late = [] if chosen or always else [name for name in names if is_late(name)]
     if "predict" in metafunc.function.__name__ and not chosen:
         late += share_predict([name for name in names if name not in late])
-    marked = [pytest.param(name, marks=pytest.mark.slow) if name in late else name for name in names]
+    marked = []
+    for name in names:
+        marks = [pytest.mark.slow] if name in late else []
+        if name in LOW_RANK and importlib.util.find_spec("peft") is None:
+            marks.append(pytest.mark.skip(reason="peft is not installed"))
+        marked.append(pytest.param(name, marks=marks))
     metafunc.parametrize("name", marked, scope="module")
 
 
@@ -329,6 +335,7 @@ def two_ranks(request: pytest.FixtureRequest, once: Callable[..., Any]) -> list[
     To start the pair takes longer than what it does.
     """
     asked = [item for item in request.session.items if "two_ranks" in getattr(item, "fixturenames", ())]
+    asked = [item for item in asked if item.get_closest_marker("skip") is None]
     names = sorted({item.callspec.params["name"] for item in asked})  # type: ignore[attr-defined]
     return once("two_ranks", lambda folder: in_two_processes(names, folder))
 
