@@ -111,6 +111,14 @@ def points(analysis: Analysis, value: float) -> str:
     return f"{value:.2g} {unit(analysis)}"
 
 
+def lead(analysis: Analysis, better: str, worse: str, difference: float, low: float, high: float) -> str:
+    """Say by how much one algorithm leads another, with its interval if there is one."""
+    if not difference:
+        return f"{analysis.label(better)} and {analysis.label(worse)} have the same mean"
+    bounds = f" ({percent(1 - analysis.alpha)} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
+    return f"{analysis.label(better)} leads {analysis.label(worse)} by {points(analysis, difference)}{bounds}"
+
+
 def unit(analysis: Analysis) -> str:
     """Return the unit of differences: points of a percentage, or the scores' unit."""
     score_unit = analysis.sets[0].unit

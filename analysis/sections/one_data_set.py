@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -27,7 +27,7 @@ from biasbed.analysis.report.verdicts import control_of, main
 from biasbed.analysis.report.wording import count, percent, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
-from biasbed.analysis.statistics import pairs, per_set
+from biasbed.analysis.statistics import exact, pairs, per_set
 from biasbed.analysis.statistics.planner import TARGET
 
 FILE = "one_data_set.csv"
@@ -36,13 +36,22 @@ MOST = 3  # pairs that are put into words
 MOST_SEEDS = 1000
 
 
+class SeedPower(NamedTuple):
+    """What the seeds at hand show, and how many show the difference that is asked for, at the level of one pair."""
+
+    num_seeds: int  # of the algorithm with the fewest
+    deviation: float  # between seeds of one algorithm
+    detectable: float  # difference that is found with the probability `TARGET`; 0 if seeds do not differ
+    needed: int | None  # seeds of each that show `difference`; None: over `MOST_SEEDS`
+
+
 class Means(NamedTuple):
-    """Mean of the data set's parts by algorithm and seed, and every pair of algorithms; empty if there are none."""
+    """Every pair of algorithms by the mean of the data set's parts of each seed; no pair if there are none."""
 
     name: str  # of the data set
     num_parts: int
-    means: pd.DataFrame  # dataset, algorithm, replicate, score; oriented: higher is better
     pairs: pd.DataFrame  # `COLUMNS`, the largest difference first
+    power: SeedPower
 
 
 class OneDataSet(Section[Means]):
@@ -54,9 +63,10 @@ class OneDataSet(Section[Means]):
     def compute(self, analysis: Analysis) -> Means:
         means = _means(analysis)
         if means is None:
-            return Means("", 0, pd.DataFrame(), pd.DataFrame(columns=list(COLUMNS)))
+            return Means("", 0, pd.DataFrame(columns=list(COLUMNS)), SeedPower(0, 0.0, 0.0, None))
         name, num_parts, frame = means
-        return Means(name, num_parts, frame, compare(frame, analysis))
+        compared = compare(frame, analysis)
+        return Means(name, num_parts, compared, find_power(frame, analysis, analysis.alpha / len(compared)))
 
     def files(self, data: Means, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data.pairs, "pairs by their seeds' means over the parts of the data set (Welch)")
@@ -107,28 +117,20 @@ def _means(analysis: Analysis) -> tuple[str, int, pd.DataFrame] | None:
 
 
 def compare(means: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
-    """Return `COLUMNS`: Welch's test of each pair with Holm's correction, intervals by Bonferroni's."""
-    from biasbed.analysis.statistics import exact
-
+    """Return `COLUMNS`: Welch's test of each pair, better one first, with Holm's correction; Bonferroni's intervals."""
     samples = {str(name): group["score"].to_numpy(dtype="float64") for name, group in means.groupby("algorithm")}
     names = tuple(name for name in analysis.algorithms if name in samples)
     control = control_of(analysis, main(analysis))
     family = pairs.pairs(names, None if control not in names else control)
     rows = []
-    for a, b in family:
+    for pair in family:
+        a, b = sorted(pair, key=lambda name: -samples[name].mean())  # stable
         low, high, p = per_set.welch(samples[a], samples[b], 1 - analysis.alpha / len(family))
         rows.append((a, b, len(samples[a]), len(samples[b]), samples[a].mean() - samples[b].mean(), low, high, p))
     frame = pd.DataFrame(rows, columns=list(COLUMNS[:-1]))
     frame["p_holm"] = exact.holm(frame["p_holm"].fillna(1.0).to_numpy(dtype="float64"))
     frame["significant"] = frame["p_holm"] < analysis.alpha
-    turned = frame["difference"] < 0
-    swapped = frame[turned].rename(
-        columns={"a": "b", "b": "a", "num_seeds_a": "num_seeds_b", "num_seeds_b": "num_seeds_a", "low": "high"}
-        | {"high": "low"}
-    )
-    swapped[["difference", "low", "high"]] *= -1
-    frame = pd.concat([frame[~turned], swapped[list(COLUMNS)]])
-    return frame.sort_values("difference", ascending=False, kind="stable").reset_index(drop=True)
+    return frame.sort_values("difference", ascending=False, kind="stable", ignore_index=True)
 
 
 def spread(means: pd.DataFrame) -> float:
@@ -136,6 +138,15 @@ def spread(means: pd.DataFrame) -> float:
     variances = means.groupby("algorithm")["score"].agg(["var", "size"])
     weights = variances["size"] - 1
     return math.sqrt(float((variances["var"] * weights).sum() / weights.sum()))
+
+
+def find_power(means: pd.DataFrame, analysis: Analysis, level: float) -> SeedPower:
+    """Return what t-tests of so many seeds show at a level."""
+    num_seeds, deviation = int(means.groupby("algorithm").size().min()), spread(means)
+    if not deviation:
+        return SeedPower(num_seeds, 0.0, 0.0, None)
+    needed = seeds_for(analysis.options.difference, deviation, level)
+    return SeedPower(num_seeds, deviation, detectable(deviation, num_seeds, level), needed)
 
 
 def detectable(deviation: float, num_seeds: int, level: float) -> float:
@@ -165,10 +176,11 @@ def describe(analysis: Analysis) -> list[str]:
     data = analysis.data(ONE_DATA_SET)
     if data.pairs.empty:
         return []
-    sizes = data.means.groupby("algorithm").size()
-    seeds = count(int(sizes.min()), "seed")
+    seeds = count(data.power.num_seeds, "seed")
     where = f"On {analysis.label(data.name)} (mean of its {data.num_parts} parts, {seeds} each)"
-    leads = [_describe_lead(analysis, row) for row in data.pairs.head(MOST).to_dict("records")]
+    leads = []
+    for row in data.pairs.head(MOST).to_dict("records"):
+        leads.append(wording.lead(analysis, row["a"], row["b"], row["difference"], row["low"], row["high"]))
     apart = int(data.pairs["significant"].sum())
     verdict = "no difference is shown"
     if apart:
@@ -179,27 +191,13 @@ def describe(analysis: Analysis) -> list[str]:
 def describe_seeds(analysis: Analysis) -> list[str]:
     """Say which difference the seeds at hand show, and how many would show `difference` points."""
     data = analysis.data(ONE_DATA_SET)
-    deviation, level = spread(data.means), analysis.alpha / len(data.pairs)
-    if not deviation:
+    power = data.power
+    if not power.deviation:
         return []
-    num_seeds = int(data.means.groupby("algorithm").size().min())
-    smallest_lead = points(analysis, detectable(deviation, num_seeds, level))
-    difference = analysis.options.difference
-    needed = seeds_for(difference, deviation, level)
-    more = f"more than {MOST_SEEDS}" if needed is None else str(needed)
+    more = f"more than {MOST_SEEDS}" if power.needed is None else str(power.needed)
     together = f", for {len(data.pairs)} pairs together" if len(data.pairs) > 1 else ""
     return [
-        f"Seeds of one algorithm differ by {points(analysis, deviation)} (standard deviation): with {TARGET:.0%} "
-        f"probability {num_seeds} of each show a lead of {smallest_lead} or more, and "
-        f"{points(analysis, difference)} take {more} of each (two-sided t-test{together})."
+        f"Seeds of one algorithm differ by {points(analysis, power.deviation)} (standard deviation): with {TARGET:.0%} "
+        f"probability {power.num_seeds} of each show a lead of {points(analysis, power.detectable)} or more, and "
+        f"{points(analysis, analysis.options.difference)} take {more} of each (two-sided t-test{together})."
     ]
-
-
-def _describe_lead(analysis: Analysis, row: dict[Any, Any]) -> str:
-    """Say by how much one algorithm leads another, with its interval."""
-    better, worse = analysis.label(row["a"]), analysis.label(row["b"])
-    difference, low, high = row["difference"], row["low"], row["high"]
-    if not difference:
-        return f"{better} and {worse} have the same mean"
-    bounds = f" ({percent(1 - analysis.alpha)} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
-    return f"{better} leads {worse} by {points(analysis, difference)}{bounds}"

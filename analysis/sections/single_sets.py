@@ -5,7 +5,6 @@ Their results hold for the one set only; tests over sets generalise to other set
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from biasbed.analysis.report.table_model import (
     prepared,
 )
 from biasbed.analysis.report.verdicts import main
-from biasbed.analysis.report.wording import count, listing, percent, points
+from biasbed.analysis.report.wording import count, listing, percent
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
@@ -146,19 +145,14 @@ def _describe_lead(analysis: Analysis, row: dict[Any, Any]) -> str:
     """Say by how much one algorithm leads another on one set, with Welch's interval."""
     sign = 1 if row["difference"] >= 0 else -1
     better, worse = (row["a"], row["b"])[::sign]
-    if not row["difference"]:
-        return f"{analysis.label(better)} and {analysis.label(worse)} have the same mean"
     of_set = analysis.runs[analysis.runs["dataset"] == row["dataset"]]
     values = []
     for name in (better, worse):
         values.append(of_set.loc[of_set["algorithm"] == name, "score"].dropna().to_numpy(dtype="float64"))
-    level = 1 - analysis.alpha
-    low, high, _ = per_set.welch(values[0], values[1], level)
+    low, high, _ = per_set.welch(values[0], values[1], 1 - analysis.alpha)
     if values[0].mean() < values[1].mean():  # lower is better
         low, high = -high, -low
-    bounds = f" ({percent(level)} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
-    lead = points(analysis, abs(row["difference"]))
-    return f"{analysis.label(better)} leads {analysis.label(worse)} by {lead}{bounds}"
+    return wording.lead(analysis, better, worse, abs(row["difference"]), low, high)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
