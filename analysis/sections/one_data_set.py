@@ -37,7 +37,7 @@ MOST_SEEDS = 1000
 
 
 class SeedPower(NamedTuple):
-    """What the seeds at hand show, and how many show the difference that is asked for, at the level of one pair."""
+    """Lead that the seeds at hand show, and how many show the one that is asked for, at the level of one pair."""
 
     num_seeds: int  # of the algorithm with the fewest
     deviation: float  # between seeds of one algorithm

@@ -206,14 +206,14 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 
-def canonical_json(value: Any) -> str:
-    """Return JSON that is equal exactly when the values are: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def canonical_json(value: Any, allow_nan: bool = False) -> str:
+    """Return JSON that is equal exactly when the values are: sorted keys, no spaces, no NaN unless it is allowed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=allow_nan)
 
 
-def digest(value: Any) -> str:
+def digest(value: Any, allow_nan: bool = False) -> str:
     """Return the first 16 hex digits of the SHA-256 of `canonical_json(value)`."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical_json(value, allow_nan).encode()).hexdigest()[:16]
 
 
 # --- protocol ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ Answers: What lies in a run's folder, and who may write there?
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -221,8 +220,7 @@ class RunFolder:
     def results(self) -> str:
         """Digest of the journal, which copies of a finished folder share; empty without records."""
         journal = self.read_journal()
-        text = json.dumps(journal, sort_keys=True, separators=(",", ":"))  # of a loss that was no number, too
-        return hashlib.sha256(text.encode()).hexdigest()[:16] if journal else ""
+        return record.digest(journal, allow_nan=True) if journal else ""  # a loss may have been no number
 
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
