@@ -81,11 +81,12 @@ def scores(
     printed = groups.printed_text(analysis, "scores", printed_caption, legends)
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
     rows = tuple(_make_row_below(columns, row) for row in below)
-    return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv", below=rows)
+    file = "scores.csv, blocks.csv" if table.above else "scores.csv"
+    return dataclasses.replace(table, file=file, below=rows, legend_below=legends)
 
 
 def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[TableCell, ...]:
-    """Return a row's name and its cells; no cell is empty where algorithms have a rank, but blank."""
+    """Return a row's name and its cells; a dash where it has none, as in the column of ranks."""
     cells = [column.make({"algorithm": "", **row.cells}) for column in columns[1:]]
     return (text_cell(row.name), *cells)
 

@@ -103,8 +103,8 @@ def _scores(analysis: Analysis, links: Links) -> str:
     lines = [title, render_table(table)]
     if analysis.daggers:
         lines.append(f"  † {say('dagger')}")
-    legends = dict.fromkeys(row.legend for row in sections.rows_below(analysis))
-    below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis), *legends) if line]
+    captions = (groups.caption(analysis), wording.not_applicable(analysis), table.legend_below)
+    below = [line.strip() for line in captions if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
 
 

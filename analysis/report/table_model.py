@@ -107,6 +107,7 @@ class ReportTable:
     printed: PrintedText | None = None
     footer: tuple[tuple[str, ...], ...] = ()  # last lines in LaTeX
     below: tuple[tuple[TableCell, ...], ...] = ()  # further rows, below a rule
+    legend_below: str = ""  # what they are, which the caption says too; with a blank before it
 
     @property
     def screen_columns(self) -> list[TableColumn]:

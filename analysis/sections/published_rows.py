@@ -8,7 +8,7 @@ Answers: Which published numbers stand below the table of scores?
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from biasbed import published
@@ -60,8 +60,10 @@ class PublishedRowsBelow(Section[PublishedRows]):
             f" Below the rule: published ({data.paper.citation}), of other seeds and after a search for each method; "
             "in no test."
         )
+        column_groups = groups(analysis)
         for row in data.rows:
-            yield RowBelow(f"{display_name(row.algorithm)}, published", _cells(analysis, row), legend)
+            cells = _cells(column_groups, row, analysis.error)
+            yield RowBelow(f"{display_name(row.algorithm)}, published", cells, legend)
 
 
 PUBLISHED_ROWS = PublishedRowsBelow()
@@ -75,13 +77,13 @@ def _mean(row: PublishedRun, names: list[str]) -> float:
     return sum(row.scores[name] for name in names) / len(names)
 
 
-def _cells(analysis: Analysis, row: PublishedRun) -> Mapping[Hashable, TableCell]:
-    """Return a row's cells by column, and its plain mean by (`AVERAGE`, data set)."""
+def _cells(column_groups: Sequence[ColumnGroup], row: PublishedRun, error: str) -> Mapping[Hashable, TableCell]:
+    """Return a row's cells by column, and its plain mean by (`AVERAGE`, data set). error: kind of ± in the table."""
     cells: dict[Hashable, TableCell] = {}
-    for group in groups(analysis):
+    for group in column_groups:
         for column in group.columns:
             if column.name in row.scores:
-                value, spread = row.scores[column.name] * column.scale, _spread(analysis, row, column.name)
+                value, spread = row.scores[column.name] * column.scale, _spread(row, column.name, error)
                 text = f"±{spread * column.scale:.{column.digits}f}" if math.isfinite(spread) else ""
                 cells[column.name] = number_cell(value, column.digits, spread=text)
         if group.wide:
@@ -97,8 +99,8 @@ def _average(row: PublishedRun, group: ColumnGroup) -> TableCell:
     return number_cell(round(_mean(row, names) * column.scale, DIGITS), column.digits)  # 86.15 is 86.2, as they print
 
 
-def _spread(analysis: Analysis, row: PublishedRun, name: str) -> float:
-    """Return the spread of a printed mean in the table's kind of error; NaN if the paper has none."""
+def _spread(row: PublishedRun, name: str, error: str) -> float:
+    """Return the spread of a printed mean in this kind of error; NaN if the paper has none."""
     deviation = row.further.get("std_over_runs", {}).get(name, math.nan)
     number = row.further.get("num_runs", {}).get(name, 0)
-    return scores.spread_of(deviation, int(number), analysis.error) if number > 1 else math.nan
+    return scores.spread_of(deviation, int(number), error) if number > 1 else math.nan
