@@ -72,8 +72,3 @@ def merge_updates(model: nn.Module) -> None:
         if isinstance(module, BaseTunerLayer):
             module.merge()
             model.set_submodule(name, module.get_base_layer())
-
-
-def is_trained(parameter: nn.Parameter) -> bool:
-    """Return True for a weight that is not frozen: of an update, or of the last layer."""
-    return parameter.requires_grad

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
-from biasbed.algorithms.base import Optimizer, Setup
+from biasbed.algorithms.base import Setup
 from biasbed.algorithms.erm import ERM
-from biasbed.networks.low_rank import UpdateSettings, add_updates, check_layers, is_trained
+from biasbed.algorithms.low_rank import LowRankUpdates
+from biasbed.networks.low_rank import UpdateSettings, add_updates
 
 
-class LoRA(ERM):
+class LoRA(LowRankUpdates, ERM):
     """ERM on low-rank updates of a network's linear layers, and on its last layer; all other weights are frozen."""
 
     @dataclass(frozen=True)
@@ -29,11 +28,3 @@ class LoRA(ERM):
         add_updates(self.network.backbone, hparams)
         assert self.network.head is not None
         self.network.head.requires_grad_(True)
-
-    @classmethod
-    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        super().check_backbone(hparams, backbone)
-        check_layers(backbone, hparams.layers)
-
-    def optimizers(self) -> dict[str, Optimizer]:
-        return {"main": self.setup.optimizer(filter(is_trained, self.parameters()))}

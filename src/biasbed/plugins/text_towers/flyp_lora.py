@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
-from biasbed.algorithms.base import Optimizer, Setup
-from biasbed.networks.low_rank import UpdateSettings, add_updates, check_layers, is_trained
+from biasbed.algorithms.base import Setup
+from biasbed.algorithms.low_rank import LowRankUpdates
+from biasbed.networks.low_rank import UpdateSettings, add_updates
 from biasbed.plugins.text_towers.flyp import FLYP
 
 
-class FLYPLoRA(FLYP):
+class FLYPLoRA(LowRankUpdates, FLYP):
     """FLYP on low-rank updates of the image tower and the text tower; all other weights are frozen."""
 
     @dataclass(frozen=True)
@@ -26,11 +25,3 @@ class FLYPLoRA(FLYP):
         assert self.text is not None
         add_updates(self.network.backbone, hparams)
         add_updates(self.text, hparams)
-
-    @classmethod
-    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        super().check_backbone(hparams, backbone)
-        check_layers(backbone, hparams.layers)
-
-    def optimizers(self) -> dict[str, Optimizer]:
-        return {"main": self.setup.optimizer(filter(is_trained, self.parameters()))}
