@@ -44,12 +44,13 @@ from biasbed.analysis.sections.section import (
 from biasbed.analysis.sections.shape_bias import (
     REFERENCE,
     SHAPE_BIAS,
+    compare_with,
     describe_correction,
     list_differences,
     with_holm,
 )
 from biasbed.analysis.selection.select import Selected
-from biasbed.analysis.statistics import exact, per_set
+from biasbed.analysis.statistics import exact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,17 +189,11 @@ def reliance_table(values: Values, algorithms: Sequence[str], options: AnalyzeOp
         rows: list[tuple[object, ...]] = []
         tested: list[tuple[exact.Array, exact.Array]] = []
         for key in (key for key in values if key.cue == cue):
-            others = np.array(values[key].get(reference, []))
-            for name in (name for name in algorithms if name in values[key]):
-                scores_of_row = np.array(values[key][name])
-                is_compared = len(others) > 0 and name != reference
-                tested.append((scores_of_row, others) if is_compared else (np.empty(0), np.empty(0)))
-                difference = scores_of_row.mean() - others.mean() if is_compared else math.nan
-                spread = scores_of_row.std(ddof=1) if len(scores_of_row) > 1 else math.nan
-                compared_with = reference if len(others) else ""
-                about = (key.dataset, cue, name, scores_of_row.mean(), spread, len(scores_of_row), compared_with)
-                between = per_set.welch(*tested[-1], 1 - options.alpha)
-                rows.append((*about, difference, *between, math.nan, False, math.nan, math.nan))
+            losses = {name: np.array(of_runs) for name, of_runs in values[key].items()}
+            for name in (name for name in algorithms if name in losses):
+                row, sides = compare_with(losses, name, reference, 1 - options.alpha)
+                rows.append((key.dataset, cue, name, *row))
+                tested.append(sides)
         if rows:
             frames.append(with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))

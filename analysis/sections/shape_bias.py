@@ -161,9 +161,13 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
         values = {}
         for name, of_row in of_set.groupby("algorithm"):
             values[str(name)] = of_row.reindex(columns=[record.SHAPE_BIAS, COVERAGE]).astype(float)
+        biases = {name: of_row[record.SHAPE_BIAS].to_numpy(dtype="float64") for name, of_row in values.items()}
         for name in (name for name in algorithms if name in values):
-            rows.append(_row(str(dataset), name, values, reference, 1 - options.alpha))
-            tested.append(_biases(values, name, reference))
+            row, sides = compare_with(biases, name, reference, 1 - options.alpha)
+            mean, std, num_runs, *compared = row
+            coverage = float(values[name][COVERAGE].mean())
+            rows.append((str(dataset), name, mean, std, num_runs, coverage, *compared))
+            tested.append(sides)
     return with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha)
 
 
@@ -179,26 +183,21 @@ def with_holm(frame: pd.DataFrame, tested: Sequence[tuple[exact.Array, exact.Arr
     return frame.assign(p_holm=p_holm, significant=p_holm < alpha, low_holm=low, high_holm=high)
 
 
-def _biases(values: Mapping[str, pd.DataFrame], name: str, reference: str) -> tuple[exact.Array, exact.Array]:
-    """Return the shape biases of a row's runs and of the reference's; none of a row that is not compared."""
-    if reference not in values or name == reference:
-        return np.empty(0), np.empty(0)
-    of_row, others = (values[row][record.SHAPE_BIAS].to_numpy(dtype="float64") for row in (name, reference))
-    return of_row, others
+def compare_with(
+    values: Mapping[str, exact.Array], name: str, reference: str, level: float
+) -> tuple[tuple[object, ...], tuple[exact.Array, exact.Array]]:
+    """Return a row's mean, std, number of runs and comparison with the reference, and the values that are compared.
 
-
-def _row(
-    dataset: str, name: str, values: Mapping[str, pd.DataFrame], reference: str, level: float
-) -> tuple[object, ...]:
-    """Return one row of `COLUMNS`. values: algorithm -> shape bias and coverage of its runs, in percent."""
-    biases = values[name][record.SHAPE_BIAS]
-    coverage = float(values[name][COVERAGE].mean())
-    about = (dataset, name, float(biases.mean()), float(biases.std()), len(biases), coverage)
-    if reference not in values or name == reference:
-        return (*about, reference if reference in values else "", *[math.nan] * 5, False, math.nan, math.nan)
-    others = values[reference][record.SHAPE_BIAS]
-    tested = per_set.welch(*_biases(values, name, reference), level)
-    return (*about, reference, float(biases.mean() - others.mean()), *tested, math.nan, False, math.nan, math.nan)
+    values: algorithm -> values of its runs, in percent. The comparison is `reference` and what follows in `COLUMNS`;
+    `with_holm` fills in what depends on other rows. Nothing is compared without a reference, or with itself.
+    """
+    of_row, others = values[name], values.get(reference, np.empty(0))
+    about = (of_row.mean(), of_row.std(ddof=1) if len(of_row) > 1 else math.nan, len(of_row))
+    unfilled = (math.nan, False, math.nan, math.nan)
+    if not len(others) or name == reference:
+        return (*about, reference if len(others) else "", *[math.nan] * 4, *unfilled), (np.empty(0), np.empty(0))
+    difference = of_row.mean() - others.mean()
+    return (*about, reference, difference, *per_set.welch(of_row, others, level), *unfilled), (of_row, others)
 
 
 def count_by_category(
