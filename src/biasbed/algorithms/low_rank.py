@@ -11,7 +11,7 @@ from biasbed.networks.low_rank import check_layers
 
 
 class LowRankUpdates(Algorithm):
-    """What such a method adds to the one that it extends, before which it stands among the bases."""
+    """Addition to a method, before which it stands among the bases: only updates and what is unfrozen are trained."""
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
