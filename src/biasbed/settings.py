@@ -269,10 +269,14 @@ def hint_near(name: str, names: Iterable[str]) -> str:
 def find_near_name(name: str, names: Iterable[str]) -> str | None:
     """Return the valid name that was probably meant, None if none is near.
 
-    Within an existing group of dotted names (`optim.`) the last parts are compared: the common start would make any
-    two of them alike. A name more than twice as long is near only if it contains the other.
+    A name without its group (`lr`) means the one dotted name that ends with it (`optim.lr`). Within an existing group
+    of dotted names (`optim.`) the last parts are compared: the common start would make any two of them alike. A name
+    more than twice as long is near only if it contains the other.
     """
     names = list(names)
+    grouped = [candidate for candidate in names if candidate.endswith(f".{name}")]
+    if len(grouped) == 1:
+        return grouped[0]
     group = _in_group(name, names)
     start = f"{name.rpartition('.')[0]}." if group else ""
     choices = [candidate.removeprefix(start) for candidate in group or names]

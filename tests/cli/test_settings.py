@@ -35,6 +35,7 @@ def test_what_is_not_near_is_no_hint(words: list[str], message: str, capsys: pyt
         ("optim.lrr", "optim.lr"),
         ("optim.bogus", None),  # alike by the group's name alone
         ("optm.lr", "optim.lr"),
+        ("lr", "optim.lr"),  # without its group
         ("sedes", "seeds"),
         ("imagenet", "stylized_imagenet"),  # contained
         ("mine", None),  # of a name that is more than twice as long
