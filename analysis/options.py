@@ -125,9 +125,8 @@ class CompareOptions:
 
     scores: tuple[str, ...] = setting(
         (),
-        "a table of scores (CSV, Markdown, LaTeX, HTML, JSON), an export of wandb or MLflow, a folder of "
-        "lm-evaluation-harness samples, two or more files of decisions on single images, files or folders of Every "
-        "Eval Ever, or model cards with a model-index",
+        "a table of scores (CSV, Markdown, LaTeX, HTML, JSON), an export of wandb or MLflow, or one or more files of "
+        "decisions on single images",
     )
     method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
     dataset: str = setting("auto", "column with the data sets (auto: the same)")

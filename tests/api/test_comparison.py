@@ -90,13 +90,12 @@ def test_paired_items_show_what_their_scores_do_not(tmp_path: Path) -> None:
     both, only_a, only_b, neither = 109, 30, 12, 69
     counts = {(1, 1): both, (1, 0): only_a, (0, 1): only_b, (0, 0): neither}
     right = [pair for pair, number in counts.items() for _ in range(number)]
+    lines = ["model,dataset,id,correct"]
     for position, model in enumerate(("first", "second")):
-        folder = tmp_path / model
-        folder.mkdir()
-        samples = [{"doc_id": n, "metrics": ["acc"], "acc": float(pair[position])} for n, pair in enumerate(right)]
-        text = "".join(json.dumps(sample) + "\n" for sample in samples)
-        (folder / "samples_task_2026-06-23T10-00-00.000000.jsonl").write_text(text)
-    result = biasbed.compare(tmp_path, bootstrap=200)
+        lines += [f"{model},task,{number},{pair[position]}" for number, pair in enumerate(right)]
+    path = tmp_path / "decisions.csv"
+    path.write_text("\n".join(lines))
+    result = biasbed.compare(path, bootstrap=200)
     (row,) = result.items.to_dict("records")
     assert (row["only_a"], row["only_b"], row["images"]) == (only_a, only_b, 220)
     assert row["p"] == pytest.approx(0.008, abs=5e-4)

@@ -216,26 +216,6 @@ MAPS = "outputs: [x, y, z]\nmaps: [{classes: {cat: [x, 1], dog: z}, how: prob_su
 TRIAL = ("net", "1", "1", "NaN", "bear", "bear", "0", "0001_s5n_dnn_0_bear_00_bear1-car2.png")
 NEXT_TRIAL = (*TRIAL[:2], "2", *TRIAL[3:7], "0002_s5n_dnn_0_bear_00_bear1-car3.png")
 GARMENT = {"category_id": 1, "scale": 1, "occlusion": 2, "zoom_in": 3, "viewpoint": 1}
-REPORT = {
-    **{"schema_version": "0.3.0", "evaluation_id": "s/o/m/1", "model_info": {"name": "m", "id": "o/m"}},
-    "source_metadata": {"additional_details": {}},
-    "evaluation_results": [
-        {
-            **{"evaluation_name": "edge", "source_data": {"dataset_name": "edge", "source_type": "other"}},
-            "metric_config": {"lower_is_better": False, "metric_id": "accuracy", "max_score": 1},
-            "score_details": {"score": 0.5},
-        }
-    ],
-}
-CARD = b"""---
-model-index:
-- name: n
-  results:
-  - dataset: {name: edge, type: x}
-    metrics:
-    - {type: accuracy, value: 0.5}
----
-"""
 KINDS = {
     "study": Kind("study.yaml", lambda path: read_table(str(path)), **_yaml(TABLE)),
     "space": Kind("space.yaml", lambda path: read_space(str(path), WORDS), **_yaml(SPACE)),
@@ -270,9 +250,7 @@ KINDS = {
         _csv(("image", "class", "split", "bias"), *((f"{s}.png", "a", s, "a") for s in ("train", "val", "test"))),
     ),
     "ReaL labels": Kind("real.json", ImageNetReaL()._labels, **_json([[1, 2], [], [3]])),
-    "report": Kind("log.json", _scores, **_json(REPORT)),
-    "model card": Kind("README.md", _scores, CARD),
-    "samples": Kind("samples_t.jsonl", _scores, **_json({"doc_id": 1, "acc": 1, "metrics": ["acc"], "filter": "none"})),
+    "items": Kind("i.csv", _scores, _csv(("model", "id", "correct"), ("a", "1", "1"), ("b", "1", "0"))),
     "scores": Kind("s.csv", _scores, _csv(("method", "x", "y"), ("a", "1", "2"), ("b", "3", "4.5"))),
     "outputs' manifest": Kind("manifest.json", _manifest, **_json({"report.html": "report"})),
     "run's state": Kind("run.json", _run_folder, **_json({"tags": {"a": "b"}, "run_id": "a", "attempts": 1})),

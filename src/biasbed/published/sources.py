@@ -1,17 +1,15 @@
-"""Command `import`: a paper by name, an archive of `export`, a sweep of DomainBed's own code, and what plug-ins read.
+"""Command `import`: a paper by name, an archive of `export`, or a sweep of DomainBed's own code.
 
 Answers: What does `import source=` take for what?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from biasbed import published
-from biasbed.errors import UsageError, listed
-from biasbed.plugin_loader import Offered
+from biasbed.errors import UsageError
 from biasbed.published.sweeps import RESULTS
 from biasbed.tracking.server import resolve_uri
 
@@ -23,16 +21,6 @@ SWEEP = f"{RESULTS} of a sweep"
 TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
 
 
-class ResultSource(NamedTuple):
-    """Kind of results that `import source=` takes, told by a file's or a folder's content."""
-
-    about: str  # what is looked for, in words
-    read: Callable[[Path, str], bool]  # imports a path's results into a study (or auto); False if it holds none
-
-
-SOURCES: Offered[ResultSource] = Offered("source")
-
-
 def import_source(options: ImportOptions) -> None:
     """Import what the source is by its name or its content. Raises UsageError if it is none of the known kinds."""
     source, path = options.source, Path(options.source).expanduser()
@@ -42,7 +30,7 @@ def import_source(options: ImportOptions) -> None:
         import_archive(source)
     elif source in published.names() or not (options.is_path or path.exists()):
         published.import_runs(source, resolve_uri())
-    elif not any(kind.read(path, options.study) for kind in SOURCES.values()):
+    else:
         from biasbed.published.sweep_runs import import_sweep
 
         _refuse_unknown(path)
@@ -51,8 +39,7 @@ def import_source(options: ImportOptions) -> None:
 
 def _refuse_unknown(path: Path) -> None:
     """Raise UsageError for a file or folder that is no sweep either."""
-    kinds = [kind.about for kind in SOURCES.values()]
     if path.is_dir() and next(path.rglob(RESULTS), None) is None:
-        raise UsageError(f"source={path}: no results are in the folder; looked for {listed([*kinds, SWEEP])}")
+        raise UsageError(f"source={path}: no results are in the folder; looked for {SWEEP}")
     if path.is_file() and path.suffix.lower() not in TABLES:
-        raise UsageError(f"source={path}: is none of the files that are read: {listed([ARCHIVE, *kinds, SWEEP])}")
+        raise UsageError(f"source={path}: is none of the files that are read: {ARCHIVE}, {SWEEP}")

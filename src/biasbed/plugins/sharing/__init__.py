@@ -1,4 +1,4 @@
-"""Results and models in the formats of other tools: Every Eval Ever, and model folders and cards of a hub."""
+"""Results and models in the formats of other tools: Every Eval Ever, and model folders of a hub."""
 
 from __future__ import annotations
 
@@ -7,6 +7,4 @@ OFFERS = {
         "every_eval_ever": "biasbed.plugins.sharing.export_formats:EveryEvalEver",
         "huggingface": "biasbed.plugins.sharing.export_formats:HubFolder",
     },
-    "source": {"reported": "biasbed.plugins.sharing.sources:REPORTED"},
-    "table": {"reported": "biasbed.plugins.sharing.reported_scores:read_reported"},
 }

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.errors import UsageError, listed
 from biasbed.options import ExportOptions
-from biasbed.plugins.sharing import benchmarks
 from biasbed.settings import setting
 from biasbed.system import commands
 from biasbed.system.files import scratch_folder, write_whole
@@ -39,9 +38,6 @@ class FolderOptions(ExportOptions):
     """Settings of formats that are folders."""
 
     model_id: str = setting("auto", "name on a hub, <organisation>/<model> (auto: local/<suite>-<row>)")
-    benchmarks: Literal["none"] | tuple[str, ...] = setting(
-        "none", "data sets of a hub that stand for the run's sets: <set>=<organisation>/<data set>:<task>, by commas"
-    )
 
     def __post_init__(self) -> None:
         if self.file == "none" or self.file.endswith(".zip"):
@@ -93,16 +89,11 @@ def _export_results(options: ResultsOptions) -> Path:
     rows = {run.row for run in runs}
     if options.model_id != "auto" and len(rows) > 1:
         raise UsageError(f"model_id={options.model_id} names one model, and there are {len(rows)} rows: give run=")
-    named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
-    tested: set[str | None] = set()
-    for run in runs:
-        tested |= {result.metric.set for result in run.results}
-    benchmarks.refuse_unknown(named, tested)
     with _new_folder(folder) as temporary:
         for run in runs:
             model_id = _model_id(options, run)
             organisation = model_id.partition("/")[0]
-            every_eval_ever.write_run(temporary, run, model_id, organisation, named, options.samples)
+            every_eval_ever.write_run(temporary, run, model_id, organisation, options.samples)
     print(f"{len(runs)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
     print(f"to check them: cd {shlex.quote(str(folder))} && every_eval_ever validate 'data/*/*/*/*'", flush=True)
     return folder
@@ -139,13 +130,11 @@ def _export_model(options: ModelOptions) -> Path:
     uri = resolve_uri()
     run = _choose_training(select_runs(uri, options))
     results = read_run(uri, run)
-    named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
-    benchmarks.refuse_unknown(named, (result.metric.set for result in results.results))
     name = _model_id(options, results)
     with _new_folder(folder) as temporary, scratch_folder() as download:
         best = download_checkpoint(run.info.run_id, download)
         model = model_folder.write_model(best, temporary, f"run {run.info.run_id}", options.algorithm)
-        model_card.write_card(temporary, results, model, name, named)
+        model_card.write_card(temporary, results, model, name)
         _write_side_file(temporary, results, model)
     print(f"{name} in {folder}, in {model.layout}'s layout", flush=True)
     for remark in filter(None, (*model.remarks, results.limit_note)):

@@ -1,43 +1,37 @@
-"""Model cards of Hugging Face's hub: metadata with a `model-index`, text, and `.eval_results/` files.
+"""Model cards of Hugging Face's hub: metadata with a `model-index`, and text.
 
-The classes of `huggingface_hub` write the metadata. `model_index` reads cards.
+The classes of `huggingface_hub` write the metadata.
 
 Answers: What is in an exported model card?
 """
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from biasbed import __version__, measures
 from biasbed.config import ScoreSettings
 from biasbed.errors import listed, shown
-from biasbed.plugins.sharing.benchmarks import Benchmark
 from biasbed.plugins.sharing.model_folder import TIMM, ModelFolder
-from biasbed.plugins.sharing.model_index import CARD, FENCE
-from biasbed.plugins.sharing.run_results import Result, RunResults, headline_results, interval_text
+from biasbed.plugins.sharing.run_results import Result, RunResults, headline_results
 from biasbed.system.files import write_whole
 from biasbed.system.strict import parse_json
 
-RESULTS_FOLDER, SIDE_FILE = ".eval_results", "biasbed.json"
+CARD, SIDE_FILE = "README.md", "biasbed.json"
+FENCE = "---"
 TASK = "image-classification"
 
 
-def write_card(
-    folder: Path, results: RunResults, model: ModelFolder, name: str, benchmarks: Mapping[str, Benchmark]
-) -> None:
-    """Write the card, and the results of sets that are benchmarks of the hub as files of `.eval_results/`."""
+def write_card(folder: Path, results: RunResults, model: ModelFolder, name: str) -> None:
+    """Write the card."""
     from huggingface_hub import EvalResult, ModelCardData
 
     evaluated: list[EvalResult] = []
     for result in results.results:
-        evaluated.append(EvalResult(**_metric_fields(result, results, benchmarks)))
+        evaluated.append(EvalResult(**_metric_fields(result)))
     data = ModelCardData(
         library_name=TIMM if model.layout == TIMM else "biasbed",
         pipeline_tag=TASK,
@@ -48,50 +42,22 @@ def write_card(
     )
     text = f"{FENCE}\n{data.to_yaml()}\n{FENCE}\n\n{_body(results, model, name)}"
     write_whole(folder / CARD, text)
-    for set_name, benchmark in benchmarks.items():
-        entries = _leaderboard_entries(results, set_name, benchmark)
-        if entries:
-            path = folder / RESULTS_FOLDER / f"{set_name}.yaml"
-            path.parent.mkdir(exist_ok=True)
-            write_whole(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True))
 
 
-def _metric_fields(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
+def _metric_fields(result: Result) -> dict[str, Any]:
     """Return the fields of one metric of the model index."""
     metric = result.metric
-    benchmark = benchmarks.get(str(metric.set))
     return {
         "task_type": TASK,
         "task_name": "Image Classification",
-        "dataset_type": benchmark.id if benchmark else str(metric.set),
+        "dataset_type": str(metric.set),
         "dataset_name": metric.measured_on,
         "dataset_config": metric.group,
         "dataset_split": "test",
-        "dataset_revision": (benchmark.revision or None) if benchmark else None,
         "metric_type": metric.measure,
         "metric_value": result.value,
         "metric_name": metric.measure.replace("_", " "),
     }
-
-
-def _leaderboard_entries(results: RunResults, set_name: str, benchmark: Benchmark) -> list[dict[str, Any]]:
-    """Return the entry of a leaderboard: the headline of a set, with interval and provenance as its notes."""
-    entries: list[dict[str, Any]] = []
-    for result in headline_results(results):
-        column = results.set_record(set_name)
-        is_headline = column is None or result.metric.measure == column.headline
-        if result.metric.set != set_name or not is_headline:
-            continue
-        dataset = {"id": benchmark.id, "task_id": benchmark.task}
-        if benchmark.revision:
-            dataset["revision"] = benchmark.revision
-        notes = [f"{result.metric.measure} of biasbed's set {set_name}", interval_text(result)]
-        notes.append(results.limit_note)
-        notes.append(f"biasbed {__version__}, run {results.id}, protocol {results.protocol.hash}")
-        ended = datetime.datetime.fromtimestamp(results.ended / 1000, datetime.UTC)
-        row = {"dataset": dataset, "value": result.value, "date": ended.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        entries.append({**row, "notes": "; ".join(filter(None, notes))})
-    return entries
 
 
 def _body(results: RunResults, model: ModelFolder, name: str) -> str:

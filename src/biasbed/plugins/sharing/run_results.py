@@ -16,7 +16,7 @@ from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import prediction_files, report
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.intervals import LEVEL, RESAMPLES, has_repeated_images
+from biasbed.evaluation.intervals import RESAMPLES, has_repeated_images
 from biasbed.record import MetricName
 from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
@@ -319,19 +319,6 @@ def _images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, 
         return member.images or None
     counted = {**member.groups, **member.conditions, **member.labels, **counts.get(member.name, {})}
     return counted.get(metric.group)
-
-
-def interval_text(result: Result, share: float = LEVEL) -> str:
-    """Return the interval, images and seeds of a result in words, as a note of a format without a position for them."""
-    parts = []
-    if result.has_interval:
-        parts.append(f"{100 * share:.0f} % interval {result.low:.4f} to {result.high:.4f}")
-    if result.images:
-        parts.append(f"{result.images} images")
-    if result.seeds is not None and not math.isnan(result.seeds.deviation):
-        spread = result.seeds
-        parts.append(f"{spread.runs} seeds: mean {spread.mean:.4f}, standard deviation {spread.deviation:.4f}")
-    return "; ".join(parts)
 
 
 def headline_results(results: RunResults) -> list[Result]:
