@@ -1,8 +1,7 @@
-"""Decisions on single items: samples of lm-evaluation-harness, CSV tables and our own predictions."""
+"""Decisions on single items: CSV tables and our own predictions."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,19 +16,6 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.prediction_files import write_predictions
 
 RIGHT = {"big": [1, 1, 1, 0, 1], "small": [1, 0, 0, 0, 1]}
-DATE = "2026-06-20T12-34-56.789012"
-
-
-def write_samples(folder: Path, task: str, right: Sequence[float], date: str = DATE, **more: object) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for number, value in enumerate(right):
-        for name, factor in (("strict", 1.0), ("flexible", 0.0)):
-            sample = {"doc_id": number, "doc_hash": f"h{number}", "filter": name, "metrics": ["acc", "acc_norm"]}
-            lines.append(json.dumps({**sample, "acc": value * factor, "acc_norm": 1.0, **more}) + "\n")
-    path = folder / f"samples_{task}_{date}.jsonl"
-    path.write_text("".join(lines))
-    return path
 
 
 def write_table(path: Path, right: Sequence[int], head: str = "image,label,decision") -> Path:
@@ -45,26 +31,6 @@ def check(scores: UserScores, dataset: str) -> None:
     answers = [scores.answers[method, dataset, ""] for method in ("big", "small")]
     comparison = over_images.compare(*answers, 0.05, 200)
     assert (comparison.both, comparison.only_a, comparison.only_b, comparison.neither) == (2, 2, 0, 1)
-
-
-def test_samples_are_read_by_their_first_filter_and_the_newest_file(tmp_path: Path) -> None:
-    for method, right in RIGHT.items():
-        write_samples(tmp_path / method, "arc_easy", right)
-        write_samples(tmp_path / method, "arc_easy", [0] * 5, date="2025-01-01T00-00-00.000001")
-    scores = read_items([tmp_path])
-    check(scores, "arc_easy")
-    assert scores.measure == "acc"
-    assert scores.notes[0] == "decisions on 10 items in 2 files and sets, by acc"
-    assert any("big has arc_easy twice: the newest file counts" in note for note in scores.notes)
-    assert set(read_items([tmp_path], "acc_norm").table["score"]) == {1.0}
-
-
-def test_items_that_are_not_right_or_wrong_have_means_only(tmp_path: Path) -> None:
-    write_samples(tmp_path / "big", "squad", [0.5, 1.0])
-    scores = read_items([tmp_path])
-    assert scores.table["score"].tolist() == [0.75]
-    assert not scores.answers
-    assert any("squad are not right or wrong" in note for note in scores.notes)
 
 
 HEADS = ["image,label,decision", "doc_id;target;prediction", "imagename,category,object_response"]
@@ -109,19 +75,14 @@ def test_other_files_are_refused_in_a_line(tmp_path: Path) -> None:
     twice.write_text(twice.read_text() + "i0,cat,cat\n")
     vague = tmp_path / "vague.csv"
     vague.write_text("id,correct\n1,perhaps\n")
-    cut = write_samples(tmp_path / "cut", "task", [1])
-    cut.write_text(cut.read_text()[:-20])
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    cut = write_table(tmp_path / "cut.csv", [1, 1])
+    cut.write_text(cut.read_text()[:-6])
     refused = {
         table: "has no line per item",
         twice: "line 3: item 'i0' of twice on items is there already",
         vague: "line 2: 'perhaps' should be 1 or 0, true or false",
-        cut: "line 2: is no sample of lm-evaluation-harness",
-        empty: r"no scores are in the folder; looked for samples_\*\.jsonl",
+        cut: "line 3: 2 entries for 3 columns: was the file cut off",
     }
     for path, message in refused.items():
         with pytest.raises(UsageError, match=message):
             read_items([path])
-    with pytest.raises(UsageError, match=r"score=f1: .* no such measure; .*acc"):
-        read_items([write_samples(tmp_path / "m", "task", [1])], "f1")
