@@ -125,8 +125,8 @@ class CompareOptions:
 
     scores: tuple[str, ...] = setting(
         (),
-        "a table of scores (CSV, Markdown, LaTeX, HTML, JSON), an export of wandb or MLflow, or one or more files of "
-        "decisions on single images",
+        "a table of scores (CSV, Markdown, LaTeX, HTML, JSON), an export of wandb or MLflow, one or more files of "
+        "decisions on single images, or files or folders of Every Eval Ever",
     )
     method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
     dataset: str = setting("auto", "column with the data sets (auto: the same)")

@@ -7,7 +7,7 @@ Loads neither torch nor MLflow.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape as html_escape
@@ -26,6 +26,7 @@ from biasbed.analysis.tables.understood import Understood
 from biasbed.analysis.tables.user_scores import UserScores, select_scores
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError
+from biasbed.plugin_loader import Offered
 from biasbed.settings import build, flat, nearest, specs
 from biasbed.system.files import scratch_folder
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 PLOTS = ("critical_difference", "rank_sets", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
+# Readers of plug-ins: each returns the scores in files or folders, or None if they are none of its kind.
+TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 # Settings of the command alone: its files, and what it shows of a table.
 OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "format", "report", "output_dir", "dry_run")
 
@@ -53,7 +56,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
 
     Args:
         scores: A DataFrame or a file with a table of scores, as published: CSV, Markdown, LaTeX, HTML, JSON, text, an
-            export of wandb or MLflow (docs/tables.md). Or files of decisions on single items.
+            export of wandb or MLflow (docs/tables.md). Or files of decisions on single items, or of Every Eval Ever.
         options: Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and
             `score` name columns, `lower` the data sets on which lower is better, `control` a method to compare all
             others with.
@@ -98,9 +101,15 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
         from biasbed.analysis.runs import item_files
 
         paths = _paths(scores)
-        if options.check and len(paths) > 1:
-            raise UsageError("check=yes: reads one table, and these are several files")
-        if len(paths) > 1 or item_files.has_items(paths[0]):
+        if options.check and (len(paths) > 1 or paths[0].is_dir()):
+            raise UsageError("check=yes: reads one table, and these are several files, or a folder")
+        readings = (read(paths, options.score) for read in TABLES.values())
+        offered = next((reading for reading in readings if reading is not None), None)
+        if offered is not None and options.check:
+            raise UsageError(f"check=yes: {paths[0]} is no table of printed numbers")
+        if offered is not None:
+            user_scores = offered
+        elif len(paths) > 1 or item_files.has_items(paths[0]):
             user_scores = item_files.read_items(paths)
         else:
             user_scores = _select_table(read_grids(paths[0]), options)
@@ -109,14 +118,14 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
 
 
 def _paths(scores: object) -> list[Path]:
-    """Return the paths of files that are there. Raises UsageError for anything else."""
+    """Return the paths of files or folders that are there. Raises UsageError for anything else."""
     sources = [scores] if isinstance(scores, str | Path) else scores
     if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
         raise UsageError("scores: give a DataFrame, a file, or a list of files")
     paths = [Path(source).expanduser() for source in sources]
     for path in paths:
         if not path.exists():
-            raise UsageError(f"scores={path}: there is no such file")
+            raise UsageError(f"scores={path}: there is no such file or folder")
     if not paths:
         raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
     return paths

@@ -7,4 +7,5 @@ OFFERS = {
         "every_eval_ever": "biasbed.plugins.sharing.export_formats:EveryEvalEver",
         "huggingface": "biasbed.plugins.sharing.export_formats:HubFolder",
     },
+    "table": {"every_eval_ever": "biasbed.plugins.sharing.reported_scores:read_reported"},
 }
