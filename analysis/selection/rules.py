@@ -2,8 +2,8 @@
 
 A rule is a small frozen object that reads one run's history and returns the steps that count for one evaluation set;
 every measure of that set is then the mean over those steps. Among the trials of a search it chooses one, by a value of
-its own or by anything that the pool contains. To add a rule, subclass `Rule` in a file of your own (user_rules.py), or
-here with a line in `RULES`.
+its own or by anything that the pool contains. To add a rule, subclass `Rule` in a file of your own, or here
+with a line in `RULES`.
 
 Answers: How is an epoch chosen?
 """
@@ -325,7 +325,7 @@ class Last(Rule):
         return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, eval_set))
 
 
-# Rules of biasbed; a user's rule is `<file>.py:<Class>` (user_rules.py).
+# Rules of biasbed; a user's rule is `<file>.py:<Class>` (docs/selection.md).
 RULES = Registry(
     "selection",
     {

@@ -35,9 +35,8 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
     protocol.sets: the sets that count. Raises UsageError if the rule is not valid for the protocol.
     """
     if ":" in name:
-        from biasbed.analysis.selection import user_rules
-
-        return user_rules.load(name, protocol, n)
+        rule: Rule = RULES.load(name).made(protocol, n)
+        return rule
     if name == "auto":
         name = protocol.default_selection
     return known_rule(name, n, protocol)

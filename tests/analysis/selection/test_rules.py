@@ -273,27 +273,6 @@ def test_each_oracle_is_at_least_as_good_as_any_rule_of_one_epoch() -> None:
 DOCS = (ROOT / "docs" / "selection.md").read_text(encoding="utf-8")
 EXAMPLE = DOCS.split("```python\nfrom statistics")[1].split("```")[0]
 OWN = f"""from statistics{EXAMPLE}
-
-class Peeks(AlignConflict):
-    name, oracle = "peeks", True
-
-class NoMark(AlignConflict):
-    oracle = None
-
-class Taken(AlignConflict):
-    name = "last"
-
-class Twice(AlignConflict):
-    def steps(self, history, entry):
-        return (1, 1)
-
-class Silent(AlignConflict):
-    def steps(self, history, entry):
-        return ()
-
-class Words(AlignConflict):
-    def steps(self, history, entry):
-        return ("last",)
 """
 PROTOCOL = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR)
 
@@ -310,37 +289,18 @@ def test_a_rule_of_ones_own_from_a_file(own_file: Path) -> None:
     rows += [("val/accuracy/val:conflicting", s, v) for s, v in enumerate((0.1, 0.5, 0.9))]
     assert rule.steps(History("r", rows), EDGE) == (1,)
     assert (rule.name, rule.oracle) == ("ac_score", False)
-    assert "my_rules.py:AlignConflict, code " in rule.label
-    assert make_rule(f"{own_file}:Peeks", 3, PROTOCOL).label.startswith("ORACLE: ")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("{own_file}:NoMark", "is no selection rule: it needs oracle"),
-        ("{own_file}:Taken", "'last' is one of biasbed's rules"),
         ("{own_file}:Absent", "can't be imported: AttributeError"),
         ("none.py:Rule", "can't be imported: FileNotFoundError"),
-        ("package.module:Rule", r"a rule of your own is <file>\.py:<Class>"),
     ],
 )
 def test_what_is_no_rule_is_refused(own_file: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_rule(name.format(own_file=own_file), 3, PROTOCOL)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Silent", r"my_rules.py:Silent: it chose no step of run r for 'edge'$"),
-        ("Twice", r"Twice: steps must return whole numbers, each once, not \(1, 1\)"),
-        ("Words", "steps must return whole numbers"),
-        ("AlignConflict", "selection=.*AlignConflict failed on run r: ValueError"),
-    ],
-)
-def test_a_rule_that_chooses_wrongly_names_itself_and_the_run(own_file: Path, name: str, message: str) -> None:
-    with pytest.raises(Failure, match=message):
-        make_rule(f"{own_file}:{name}", 3, PROTOCOL).steps(history(edge=[0.1, 0.2]), EDGE)
 
 
 def test_validating_on_a_test_set_is_said() -> None:
