@@ -11,22 +11,21 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.runs.run import TESTED, Run
+from biasbed.analysis.runs.run import Run
 from biasbed.system import places
 from biasbed.system.strict import parse_json
-from biasbed.tracking.run_reader import MetricHistory, list_experiments, open_reader
+from biasbed.tracking.run_reader import MetricHistory, open_reader
 from biasbed.tracking.server import artifact_bytes, artifact_text, database, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PHASES_READ = ("val", "test")  # the metrics that analysis uses; others may be many and stay on the server
-MANY_VALUES = 30  # values of a tag; each is a join of the database's query, which allows 64
 # The scores of a method's biased classifier, or of the stage that trains it (`Algorithm.predictors`), have this name.
 # Its accuracies on aligned and conflicting validation images are read, and the loss of its stage.
 BIASED = "biased"
@@ -59,32 +58,6 @@ class RunStore:
     def runs(self, kind: str) -> list[Any]:
         """Return all MLflow runs with this `biasbed.kind`, over all experiments, in the order of their start."""
         return self.reader.find_runs({record.KIND: kind})
-
-    def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
-        """Return any run, also one of a model that is only tested, with these tags and without those values; else None.
-
-        Returns None, too, for values that MLflow's filters can't express.
-        """
-        conditions = [(key, "=", value) for key, value in tags.items()]
-        for key, values in (without or {}).items():
-            conditions += [(key, "!=", value) for value in values]
-        if self.is_new or any("'" in value or "\\" in value for _, _, value in conditions):
-            return None
-        text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in conditions)
-        with guarded(self.uri):
-            ids = list_experiments(self.client)
-            for kind in ("train", "published", *TESTED):
-                runs = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
-                if runs:
-                    return runs[0]
-        return None
-
-    def one_of_each(self, tag: str) -> Iterator[Any]:
-        """Yield a run for every value of a tag, at most `MANY_VALUES`, each found by excluding the values before."""
-        seen: list[str] = []
-        while len(seen) < MANY_VALUES and (run := self.find({}, {tag: seen or [""]})) is not None:
-            seen.append(run.data.tags[tag])
-            yield run
 
     def text(self, run_id: str, path: str) -> str | None:
         """Return a text artifact; None if the run has none of this name. Raises Failure if it can't be read."""

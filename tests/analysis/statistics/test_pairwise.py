@@ -18,7 +18,6 @@ from biasbed.analysis.report import data_files
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import pairs, pairwise, per_set, stability
-from biasbed.errors import UsageError
 from helpers.commands import ROOT
 from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
 
@@ -197,11 +196,6 @@ def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
     assert pairwise_results.effects["low"].tolist() == [-math.inf] * len(pairwise_results.effects)
     assert pairwise_results.effects["detectable"].tolist() == [math.inf] * len(pairwise_results.effects)
     assert (pairwise_results.wilcoxon["smallest_p"] > 0.05).all()
-
-
-def test_a_control_that_no_run_has_is_refused(many: Recorder) -> None:
-    with pytest.raises(UsageError, match=r"control=infodrp: neither biasbed nor any run knows .* mean 'infodrop'"):
-        result(many, control="infodrp")
 
 
 def test_many_sets_have_ranks_and_no_tests_of_every_two_sets() -> None:
