@@ -181,17 +181,9 @@ class CompareOptions:
     )
     plan: bool = setting(False, "also compute how many data sets and seeds would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
-    figure: str = setting("none", "file for a figure: <name>.pdf, .png or .svg")
-    plot: str = setting(
-        "auto",
-        "which figure: critical_difference, rank_sets, p_values, ranks, effects or scores (auto: the first that there "
-        "is; many methods have no diagram)",
-    )
-    latex: str = setting("none", "file for the tables in LaTeX")
     format: Literal["text", "markdown", "html", "latex"] = setting(
         "text", "what is printed: the summary, or only the table of scores and ranks, to paste"
     )
-    report: str = setting("none", "file for the report, one HTML page")
     output_dir: str = setting("none", "folder for everything: tables, figures and report")
 
     def __post_init__(self) -> None:

@@ -51,20 +51,18 @@ class PreparedReport:
         return {REPORT: "everything on one page"}
 
 
-def prepare(
-    analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
-) -> PreparedReport:
+def prepare(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> PreparedReport:
     """Make all of the report that needs no figures; it is to be written when they are drawn.
 
-    is_alone: it names no files beside it. by_run: `score_tables.by_run`, if it is made already.
+    by_run: `score_tables.by_run`, if it is made already.
     """
     template = make_environment(TEMPLATES).get_template(REPORT)
-    return PreparedReport(folder, template, content(analysis, folder, is_alone, by_run))
+    return PreparedReport(folder, template, content(analysis, folder, by_run))
 
 
-def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write the report (`prepare`) and return file name -> one line that says what it is."""
-    return prepare(analysis, folder, is_alone).write()
+    return prepare(analysis, folder).write()
 
 
 def make_environment(*folders: Path) -> Environment:
@@ -76,11 +74,9 @@ def make_environment(*folders: Path) -> Environment:
     return environment
 
 
-def content(
-    analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
-) -> dict[str, Any]:
+def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
-    links, pictures = Links(analysis), _Pictures(folder, is_alone)
+    links, pictures = Links(analysis), _Pictures(folder)
     tables = report_tables.on_page(analysis, links)
     standing_open = []
     for section in sections.sections_of(analysis):
@@ -113,7 +109,7 @@ def content(
         "open": standing_open,
         "sections": [(section, parts) for section, parts in details if not section.leads(analysis)],
         "figures": pictures,
-        "files": _Files(folder, is_alone),
+        "files": _Files(folder),
         "looks": sample_images.shown(folder),
         "tables": tables,
         "runs": provenance.run_tables(analysis, links, by_run),
@@ -235,8 +231,8 @@ def _render_cell(cell: TableCell) -> str:
 class _Pictures:
     """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
-    def __init__(self, folder: Path, is_alone: bool) -> None:
-        self.folder, self.is_alone = folder, is_alone
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
@@ -248,21 +244,19 @@ class _Pictures:
         assert size is not None
         width, height = (round(float(points) / POINTS_PER_INCH * CSS_DPI) for points in size.groups())
         drawing = Markup(NAMESPACES.sub("", SIZE.sub("", text, count=1)))
-        kinds = () if self.is_alone else ("pdf", "svg", "png")
-        files = [f"figures/{path.stem}.{kind}" for kind in kinds if path.with_suffix(f".{kind}").exists()]
+        kinds = [kind for kind in ("pdf", "svg", "png") if path.with_suffix(f".{kind}").exists()]
+        files = [f"figures/{path.stem}.{kind}" for kind in kinds]
         return {"drawing": drawing, "width": width, "height": height, "files": files}
 
 
 class _Files:
     """Files beside the page: those with the numbers of its tables."""
 
-    def __init__(self, folder: Path, is_alone: bool) -> None:
-        self.folder, self.is_alone = folder, is_alone
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def beside(self, names: str) -> list[str]:
         """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""
-        if self.is_alone:
-            return []
         csv_files = [name.strip() for name in names.split(",") if name.strip()]
         latex_files = [f"tables/{Path(name).stem}.tex" for name in csv_files]
         return [*csv_files, *(name for name in latex_files if (self.folder / name).exists())]

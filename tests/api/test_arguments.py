@@ -160,7 +160,7 @@ def test_arguments_have_names(function: str, names: tuple[str, ...]) -> None:
         (lambda: biasbed.runs(study=3), "study=3: should be text"),
         (lambda: biasbed.trust([1], [2], alpha="x"), "alpha='x': should be a number"),
         (lambda: biasbed.compare(5), "scores: give a DataFrame, a file, or a list of files"),
-        (lambda: biasbed.compare("x.csv", report="x.html"), "report= is a setting of the command `biasbed compare`"),
+        (lambda: biasbed.compare("x.csv", output_dir="x"), "output_dir= is a setting of the command `biasbed compare`"),
     ],
 )
 def test_a_wrong_argument_is_refused_in_a_line(call: Callable[[], object], message: str) -> None:

@@ -124,18 +124,12 @@ def test_the_command_prints_and_writes_what_is_asked_for(
     assert cli.main(["compare", "scores.csv", "--bootstrap", "200"]) == 0
     assert "Exact Wilcoxon tests with Holm's correction tell 1 of 6 pairs apart" in capsys.readouterr().out
     assert set(tmp_path.rglob("*")) == before
-    files = ["--figure", "cd.pdf", "--latex", "tables.tex", "--report", "report.html"]
-    assert cli.main(["compare", *files, "scores.csv", "--bootstrap", "200"]) == 0
-    assert {path.name for path in set(tmp_path.rglob("*")) - before} == {"cd.pdf", "tables.tex", "report.html"}
-    assert (tmp_path / "cd.pdf").read_bytes().startswith(b"%PDF")
-    latex = (tmp_path / "tables.tex").read_text()
-    assert latex.count(r"\begin{table") == 4
-    assert r"C4.5+m & 76.8 & 59.1 & \textbf{97.1}" in latex
-    page = (tmp_path / "report.html").read_text()
+    assert cli.main(["compare", "--output_dir", "out", "scores.csv", "--bootstrap", "200"]) == 0
+    assert (tmp_path / "out/figures/critical_difference.pdf").read_bytes().startswith(b"%PDF")
+    assert r"C4.5+m & 76.8 & 59.1 & \textbf{97.1}" in (tmp_path / "out/tables/scores.tex").read_text()
+    page = (tmp_path / "out/report.html").read_text()
     assert "C4.5+m is better than C4.5" in page
     assert page.count('<div class="drawing') >= 4
-    assert 'href="figures/' not in page
-    assert ".csv</a>" not in page
     for words in ("tracking server", "Selection rule", "mlflow"):
         assert words.lower() not in page.lower()
 
@@ -144,10 +138,7 @@ def test_the_command_prints_and_writes_what_is_asked_for(
     ("words", "message"),
     [
         ([], "scores: name a table of scores"),
-        (["scores.csv", "--figure", "cd.doc"], "cd.doc: give a name that ends in .pdf or .png or .svg"),
-        (["scores.csv", "--report", "no/where.html"], "no/where.html: there is no folder"),
         (["scores.csv", "--control", "C5"], "control=C5: no compared method has this name; did you mean 'C4.5'?"),
-        (["scores.csv", "--plot", "ranks"], "plot=ranks: say into which file, as figure=a.pdf"),
         (["scores.csv", "--higher_is_better", "no", "--lower", "iris"], "leave it out, as lower= names data sets"),
     ],
 )
@@ -203,7 +194,7 @@ planner.SIMULATIONS = planner.RATE_SIMULATIONS = 100
 import biasbed
 from biasbed import cli
 result = biasbed.compare(sys.argv[1], bootstrap=200)
-result.report(sys.argv[2])
+result.save(sys.argv[2])
 print(result.verdict)
 for command in (["list", "--what", "methods"], ["train", "--seed", "1"], ["analyze"]):
     print(cli.main(command))
@@ -213,7 +204,7 @@ print(sorted({"torch", "mlflow"} & set(sys.modules)))
 
 def test_a_comparison_needs_no_heavy_package(table: Path, tmp_path: Path) -> None:
     """Without torch, MLflow and the others: it compares and reports, and other commands say what they lack."""
-    words = [sys.executable, "-c", LIGHT, str(table), str(tmp_path / "report.html")]
+    words = [sys.executable, "-c", LIGHT, str(table), str(tmp_path / "out")]
     done = subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=True)
     verdict, *codes, loaded = done.stdout.splitlines()
     assert "C4.5+m is better than C4.5" in verdict

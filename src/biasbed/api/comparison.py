@@ -28,7 +28,6 @@ from biasbed.api.arguments import public
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
 from biasbed.settings import build, flat, nearest, specs
-from biasbed.system.files import scratch_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,7 @@ LATEX = ("scores", "ranks", "nemenyi", "pairs")
 # Readers of plug-ins: each returns the scores in files or folders, or None if they are none of its kind.
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 # Settings of the command alone: its files, and what it shows of a table.
-OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "format", "report", "output_dir", "dry_run")
+OF_THE_COMMAND = ("scores", "format", "output_dir", "dry_run")
 
 
 @public({name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False)
@@ -62,7 +61,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
             others with.
 
     Returns:
-        The result: `verdict`, `friedman`, `nemenyi`, `pairs`, `power`, with `plot`, `to_latex` and `report`. `print`
+        The result: `verdict`, `friedman`, `nemenyi`, `pairs`, `power`, with `plot`, `to_latex` and `save`. `print`
         shows the summary.
 
     Raises:
@@ -79,7 +78,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     for name in OF_THE_COMMAND:
         if name in options:
             raise UsageError(
-                f"{name}= is a setting of the command `biasbed compare`: the result has plot, report, save"
+                f"{name}= is a setting of the command `biasbed compare`: the result has table and save"
             )
     return _compare(scores, build(CompareOptions, flat(options)))
 
@@ -353,7 +352,7 @@ class ScoreComparison:
 
         name = self._plot_name(name)
         if file is not None:
-            figures.save(self.analysis, self._draw(name), _checked_path(Path(file), (".pdf", ".png", ".svg")))
+            figures.save(self.analysis, self._draw(name), _checked_path(Path(file)))
         return self._draw(name)
 
     def _plot_name(self, name: str) -> str:
@@ -401,19 +400,6 @@ class ScoreComparison:
             raise UsageError(f"format={table_format}: choose from {', '.join(pasted_table.FORMATS)}")
         return pasted_table.render(self.analysis, table_format)
 
-    def report(self, file: str | Path) -> Path:
-        """Write the report, one HTML page with everything inside, and return its path."""
-        from biasbed.analysis.report import figures, html
-        from biasbed.analysis.sections import sections_of
-
-        path = _checked_path(Path(file), (".html", ".htm"))
-        self.analysis.compute_ahead(sections_of(self.analysis))
-        with scratch_folder() as folder:
-            figures.write(self.analysis, folder)
-            html.write(self.analysis, folder, is_alone=True)
-            _write(path, (folder / html.REPORT).read_text(encoding="utf-8"))
-        return path
-
     def save(self, folder: str | Path) -> Path:
         """Write everything into a folder: CSV, JSON and LaTeX tables, figures and report. Returns the folder."""
         from biasbed.analysis import command
@@ -424,21 +410,14 @@ class ScoreComparison:
             return command.publish(scratch, target)
 
 
-def _checked_path(path: Path, suffixes: Sequence[str]) -> Path:
-    """Return the path of a file to write. Raises UsageError if its ending is another, or its folder is not there."""
+def _checked_path(path: Path) -> Path:
+    """Return the path of a figure. Raises UsageError if its ending is no figure's, or its folder is not there."""
     path = path.expanduser()
-    if path.suffix.lower() not in suffixes:
-        raise UsageError(f"{path}: give a name that ends in {' or '.join(suffixes)}")
+    if path.suffix.lower() not in (".pdf", ".png", ".svg"):
+        raise UsageError(f"{path}: give a name that ends in .pdf or .png or .svg")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
     return path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror}") from None
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -454,16 +433,6 @@ def run(options: CompareOptions) -> None:
         if options.output_dir != "none":
             print(f"\nScores: {table.write(Path(options.output_dir).expanduser())}", flush=True)
         return
-    wanted_files = (
-        (options.figure, (".pdf", ".png", ".svg")),
-        (options.latex, (".tex",)),
-        (options.report, (".html", ".htm")),
-    )
-    for file, suffixes in wanted_files:
-        if file != "none":
-            _checked_path(Path(file), suffixes)
-    if options.plot != "auto" and options.figure == "none":
-        raise UsageError(f"plot={options.plot}: say into which file, as figure=a.pdf")
     from biasbed.analysis.report.answer import answer_sentences
 
     result = _compare(options.scores, options)
@@ -472,17 +441,6 @@ def run(options: CompareOptions) -> None:
     else:
         print("\n".join([*answer_sentences(result.analysis), *result.notes]), file=sys.stderr, flush=True)
         print(result.table(options.format), flush=True)
-    written = []
-    if options.figure != "none":
-        result.plot(options.plot, options.figure)
-        written.append(f"Figure: {options.figure}")
-    if options.latex != "none":
-        _write(Path(options.latex).expanduser(), result.to_latex())
-        written.append(f"LaTeX: {options.latex}")
-    if options.report != "none":
-        written.append(f"Report: {result.report(options.report)}")
     if options.output_dir != "none":
-        written.append(f"Tables, figures and report: {result.save(options.output_dir)}")
-    if written:
         stream = sys.stdout if options.format == "text" else sys.stderr
-        print("\n" + "\n".join(written), file=stream, flush=True)
+        print(f"\nTables, figures and report: {result.save(options.output_dir)}", file=stream, flush=True)

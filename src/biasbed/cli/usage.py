@@ -36,7 +36,7 @@ FIRST: Mapping[str, Sequence[str]] = {
     ),
     "compare": (
         *("scores", "dry_run", "method", "dataset", "seed", "score", "rows", "blocks", "seeds", "lower", "control"),
-        *("figure", "latex", "report", "output_dir"),
+        *("format", "output_dir"),
     ),
     "analyze": (
         *("suite", "study", "selection", "sets", "algorithms", "measure", "control", "with_published", "compare"),
