@@ -16,7 +16,6 @@ from markupsafe import Markup, escape
 from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
-    charts,
     provenance,
     report_tables,
     sample_images,
@@ -27,7 +26,6 @@ from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import DAGGER, Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.ranks import MOST_IN_DIAGRAM
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
@@ -93,7 +91,6 @@ def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None)
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
-        "score_charts": charts.score_charts(analysis) if len(analysis.algorithms) <= MOST_IN_DIAGRAM else [],
         "scores_figure": wording.scores_figure(analysis),
         "settings": {
             comparison.setting: wording.setting_title(comparison, analysis.label) for comparison in analysis.comparisons

@@ -75,8 +75,6 @@ class RankSets(Section[pd.DataFrame]):
         yield CsvFile("rank_sets.csv", data, "ranks that each algorithm can have")
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
-        from biasbed.analysis.report.charts import rank_set_chart
-
         for comparison in analysis.comparisons:
             if comparison.skipped:
                 continue
@@ -88,7 +86,6 @@ class RankSets(Section[pd.DataFrame]):
                 "ranks that each algorithm can have",
                 f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank over "
                 f"{comparison.size} (dot).",
-                narrow=tuple(filter(None, [rank_set_chart(analysis, comparison)])),
             )
             yield ForSets(comparison.setting, (figure,))
 

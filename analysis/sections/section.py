@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.report.charts import Chart
 
 SectionData = TypeVar("SectionData")
 
@@ -57,7 +56,6 @@ class PlannedFigure(NamedTuple):
     description: str  # one line for the list of files
     alt: str = ""  # what the figure is, for those who do not see it
     caption: str = ""
-    narrow: tuple[Chart, ...] = ()  # that a narrow screen shows in its place
     marked: bool = False  # it says itself which of its numbers are an oracle's
 
 

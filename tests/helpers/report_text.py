@@ -35,7 +35,6 @@ def pieces(page: str) -> list[Piece]:
     body = page.split("<main>")[1].split('<details class="fold" id="terms">')[0]
     body = re.sub(r'<span class="files">(.*?)</span>', _files, body)
     body = re.sub(r'<details class="contents">.*?</details>', "", body, flags=re.S)  # the headings again
-    body = re.sub(r'<div class="narrow">.*?</div>', "", body, flags=re.S)  # the cells of the table of scores again
     body = re.sub(r"<svg.*?</svg>|<table>.*?</table>|<dl.*?</dl>|<fieldset.*?</fieldset>", "", body, flags=re.S)
     body = re.sub(r"<summary>(?!<h2>).*?</summary>", "", body)  # how much unfolds
     section, setting, found = "", "all", []

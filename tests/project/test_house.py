@@ -76,7 +76,7 @@ FLOORS = (
     ("report",),
     ("sections",),
     ("report.groups",),
-    ("report.latex", "report.charts", "report.verdicts"),
+    ("report.latex", "report.verdicts"),
     ("report.table_model", "report.figures.svg"),
     ("report.wording", "report.figures.style"),
     ("report.phrases", "report.figures.font"),

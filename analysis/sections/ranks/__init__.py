@@ -45,7 +45,6 @@ class Ranks(Section[None]):
         yield from make_files(analysis)
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
-        from biasbed.analysis.report.charts import rank_chart
         from biasbed.analysis.sections.ranks.diagrams import critical_difference
 
         for comparison in analysis.comparisons:
@@ -60,7 +59,6 @@ class Ranks(Section[None]):
                 f"average ranks and critical difference, {wording.setting_file(comparison)}",
                 "critical-difference diagram",
                 f"Average ranks, best at the left. {more}",
-                narrow=tuple(filter(None, [rank_chart(analysis, comparison)])),
             )
             yield ForSets(comparison.setting, (figure,))
 

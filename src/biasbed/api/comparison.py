@@ -77,9 +77,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     """
     for name in OF_THE_COMMAND:
         if name in options:
-            raise UsageError(
-                f"{name}= is a setting of the command `biasbed compare`: the result has table and save"
-            )
+            raise UsageError(f"{name}= is a setting of the command `biasbed compare`: the result has table and save")
     return _compare(scores, build(CompareOptions, flat(options)))
 
 

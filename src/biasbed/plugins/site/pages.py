@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
+from biasbed.analysis.report import provenance, wording
 from biasbed.analysis.report.answer import answer_sentences, further_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
@@ -33,7 +33,7 @@ from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.ranks.conclusions import CONCLUSIONS
 from biasbed.analysis.sections.ranks.tables import make_pair_table
 from biasbed.analysis.sections.study_design import STUDY_DESIGN
-from biasbed.plugins.site import tables
+from biasbed.plugins.site import charts, tables
 from biasbed.plugins.site.ranking import PUBLISHED, Ranking, apart, spread_sentence
 from biasbed.plugins.site.tables import SiteLinks
 from biasbed.system import commands

@@ -12,12 +12,11 @@ from typing import NamedTuple
 from matplotlib.ticker import MaxNLocator
 
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import STAR, score_cell
 from biasbed.analysis.result import Analysis, Cell
 from biasbed.analysis.statistics.friedman import RankTests
 
-ROW, STACKED_ROW, AXIS = 36, 52, 24  # pixels: height of a row, also in three lines, and of the numbers below the last
+ROW, AXIS = 36, 24  # pixels: height of a row, and of the numbers below the last
 PADDING = 2.0  # percent left free on either side, so that no mark is cut off
 
 
@@ -56,21 +55,11 @@ class Chart(NamedTuple):
     ticks: list[GridLine]
     height: int  # pixels, of everything
     bottom: int  # pixels, of the rows
-    is_stacked: bool  # the numbers of a row are below its name, and not beside it
-
-    @property
-    def row(self) -> int:
-        """Pixels of a row."""
-        return STACKED_ROW if self.is_stacked else ROW
+    row: int = ROW  # pixels of a row
 
 
-def make_chart(
-    caption: str, marks: Sequence[Mark], whole_numbers: bool = False, is_stacked: bool = False
-) -> Chart | None:
-    """Place the marks on an axis that holds all of them; None if no mark has a value.
-
-    is_stacked: numbers stand below names that are long.
-    """
+def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False) -> Chart | None:
+    """Place the marks on an axis that holds all of them; None if no mark has a value."""
     values: list[float] = []
     for mark in marks:
         values += [number for number in (mark.value, mark.low, mark.high) if math.isfinite(number)]
@@ -87,21 +76,20 @@ def make_chart(
             return None
         return round(PADDING + (100 - 2 * PADDING) * (number - start) / ((end - start) or 1.0), 2)
 
-    row = STACKED_ROW if is_stacked else ROW
     placed = []
     for position, mark in enumerate(marks):
         placed.append(
-            PlacedMark(mark, row * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
+            PlacedMark(mark, ROW * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
         )
     ticks = [GridLine(position_of(float(number)) or 0.0, f"{number:g}") for number in numbers]
-    bottom = row * len(marks)
-    return Chart(caption, placed, ticks, bottom + AXIS, bottom, is_stacked)
+    bottom = ROW * len(marks)
+    return Chart(caption, placed, ticks, bottom + AXIS, bottom)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-def set_chart(analysis: Analysis, name: str, caption: str = "") -> Chart | None:
+def set_chart(analysis: Analysis, name: str) -> Chart | None:
     """Return every method's score on one set, the best first; the bar is what the table shows beside it.
 
     The caption has the number of runs; if methods differ in it, every row has its own.
@@ -117,35 +105,21 @@ def set_chart(analysis: Analysis, name: str, caption: str = "") -> Chart | None:
         if len(numbers) > 1:
             text += f", {wording.count(cell.num_runs, 'run')}"
         marks.append(Mark(analysis.label(algorithm), text, cell.mean, *_bar(cell)))
-    caption = caption or say("chart_scores")
+    caption = "Scores; the bar is the interval of the table, or the ± where there is none"
     if len(numbers) == 1:
-        caption = say("chart_runs", caption=caption.rstrip("."), runs=wording.count(numbers.pop(), "run"))
-    return make_chart(caption, marks)
-
-
-def score_charts(analysis: Analysis) -> list[Chart]:
-    """Return a chart for each set, under its name: the figure of scores for a narrow screen."""
-    charts = [set_chart(analysis, name, analysis.label(name)) for name in analysis.set_names]
-    return [chart for chart in charts if chart is not None]
-
-
-def rank_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
-    """Return the average ranks, the best first: the critical-difference diagram for a narrow screen."""
-    cd = comparison.reach.critical_difference if comparison.reach else None
-    if comparison.nemenyi is None or cd is None:
-        return None
-    marks = [Mark(analysis.label(name), f"{rank:.2f}", rank) for name, rank in comparison.mean_ranks.items()]
-    return make_chart(say("chart_average_ranks", cd=cd), marks, whole_numbers=True)
+        caption += f"; {wording.count(numbers.pop(), 'run')} each"
+    return make_chart(f"{caption}.", marks)
 
 
 def rank_set_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
-    """Return the ranks that each algorithm can have, its average rank as the point: `rank_sets` for a narrow screen."""
+    """Return the ranks that each algorithm can have, its average rank as the point."""
     marks = []
     for name, ranks in comparison.rank_sets.items():
         average = comparison.mean_ranks[name]
         text = f"{ranks}{STAR if ranks.best == 1 else ''}, average {average:.2f}"
         marks.append(Mark(analysis.label(name), text, average, *ranks))
-    return make_chart(say("chart_rank_sets", star=STAR), marks, whole_numbers=True)
+    caption = f"Ranks that each algorithm can have (bar), and its average rank (point); {STAR} may be first."
+    return make_chart(caption, marks, whole_numbers=True)
 
 
 def _bar(cell: Cell) -> tuple[float, float]:
