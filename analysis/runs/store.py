@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
@@ -111,17 +110,6 @@ def parameters(run: Any) -> Mapping[str, str]:
     prefix, intern = record.CONFIG_PARAMETER, sys.intern  # equal texts once in memory: thousands of runs share them
     params = run.data.params
     return {intern(name.removeprefix(prefix)): intern(params[name]) for name in params if name.startswith(prefix)}
-
-
-def images_of(metric: str) -> str:
-    """Return the name of the number of images behind an accuracy; empty for other metrics.
-
-    `val/conflicting_accuracy/a_val` gives `val/conflicting_images/a_val`.
-    """
-    name = record.parse_metric(metric)
-    if name is None or not name.measure.endswith("accuracy"):
-        return ""
-    return str(replace(name, measure=name.measure.removesuffix("accuracy") + IMAGES))
 
 
 def _is_count(name: str) -> bool:

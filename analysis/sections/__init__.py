@@ -55,8 +55,6 @@ SECTIONS = (
     _Listed(TRAININGS, "epochs:EPOCHS"),
     _Listed(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
     _Listed(SCORES, "single_runs:SINGLE_RUNS"),
-    _Listed(TRAININGS, "validation_grain:VALIDATION_GRAIN"),
-    _Listed(TRAININGS, "label_gains:LABEL_GAINS"),
     _Listed(SCORES, "selection_cost:SELECTION_COST"),
     _Listed(TRAININGS, "search_winners:SEARCH_WINNERS"),
     _Listed(SCORES, "ranks.conclusions:CONCLUSIONS"),

@@ -77,7 +77,7 @@ def curves(cell: str, lead: float, seed: int) -> dict[str, list[float]]:
     return found
 
 
-def fill(recorder: Recorder, seeds: int = 3, keeps_counts: bool = True) -> None:
+def fill(recorder: Recorder, seeds: int = 3) -> None:
     """Runs of two methods, of which the second is better where images conflict."""
     for cell in SEVERITIES:
         for method, lead in (("erm", 0.0), ("lff", 0.1)):
@@ -91,5 +91,4 @@ def fill(recorder: Recorder, seeds: int = 3, keeps_counts: bool = True) -> None:
                     study="severities",
                     **{record.DATA_FINGERPRINT: cell},
                 )
-                if keeps_counts:
-                    recorder.client.log_text(run, json.dumps(counts(cell)), record.COUNTS_FILE)
+                recorder.client.log_text(run, json.dumps(counts(cell)), record.COUNTS_FILE)

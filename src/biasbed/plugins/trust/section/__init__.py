@@ -17,7 +17,7 @@ class Trust(Section[TrustTables]):
     name = "trust"
     title = "Trust: calibration, conformal sets, detection"
     cited = "trust"
-    before = "grain"
+    before = "gap"
 
     def compute(self, analysis: Analysis) -> TrustTables:
         decisions = analysis.inputs.decisions
