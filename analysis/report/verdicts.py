@@ -45,7 +45,6 @@ class Verdict:
     worse: float
     practical: str  # better, alike or worse where that is more probable than 1 - alpha; else empty
     detectable: float  # points that Wilcoxon's test would show of this pair alone; may be infinite
-    depends_on_pool: bool
 
     @property
     def told_apart(self) -> bool:
@@ -73,7 +72,6 @@ def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     keys = ["setting", "a", "b"]
     rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
     rows = rows.merge(results.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
-    rows = rows.merge(results.pool[[*keys, "depends_on_pool"]], on=keys, how="left")
     rows = rows[rows["setting"] == comparison.setting]
     puts_better_first = control_of(analysis, comparison) == "none"
     pairs = []
@@ -108,7 +106,6 @@ def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
         worse=row["p_b"],
         practical=SIDES.get(row["verdict"], ""),
         detectable=row["detectable_alone"],
-        depends_on_pool=row["depends_on_pool"] is True,
     )
 
 

@@ -22,11 +22,10 @@ WORDS = 60  # before anything unfolds
 
 
 class StabilityFrames(NamedTuple):
-    """Conclusions that flip, how many were checked, and the pairs whose verdict depends on the other algorithms."""
+    """Conclusions that flip, and how many were checked."""
 
     flips: pd.DataFrame  # stability.FLIP_COLUMNS
     checks: pd.DataFrame  # stability.CHECK_COLUMNS
-    pool: pd.DataFrame  # stability.POOL_COLUMNS
 
 
 class StabilityOfConclusions(Section[StabilityFrames]):
@@ -40,19 +39,17 @@ class StabilityOfConclusions(Section[StabilityFrames]):
 
     def compute(self, analysis: Analysis) -> StabilityFrames:
         tests = analysis.pairwise
-        return StabilityFrames(tests.flips, tests.checks, tests.pool)
+        return StabilityFrames(tests.flips, tests.checks)
 
     def files(self, data: StabilityFrames, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data.flips, "every conclusion that is another one if something is changed")
         about = "how many conclusions were checked, and how many flip"
         yield CsvFile("sensitivity_checks.csv", data.checks, about)
-        about = "what other algorithms in the comparison do to Nemenyi's verdict on a pair"
-        yield CsvFile("pool.csv", data.pool, about)
 
     def show(self, data: StabilityFrames, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
             parts: list[ShownPart] = []
-            sentences = [*describe(analysis, comparison), *describe_pool(analysis, comparison)]
+            sentences = describe(analysis, comparison)
             if sentences:
                 parts.append(Prose(tuple(sentences), WORDS))
             table = None if comparison.skipped else make_flip_table(analysis, comparison)
@@ -234,20 +231,6 @@ def _describe_survival(analysis: Analysis, conclusion: str, flip: Overturned | N
     if len(changes) > MOST:
         changes[MOST:] = [count(len(changes) - MOST, "other change")]
     return f"{conclusion} does not hold {listing(changes)}."
-
-
-def describe_pool(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Say on how many pairs Nemenyi's verdict depends on which algorithms are compared."""
-    frame = analysis.data(STABILITY).pool
-    rows = frame[frame["setting"] == comparison.setting]
-    number = int(rows["depends_on_pool"].astype(bool).sum())
-    if not number:
-        return []
-    return [
-        f"Nemenyi's verdict depends on which algorithms are compared: on {number} of {count(len(rows), 'pair')} its "
-        "critical difference alone would decide otherwise with fewer of them, or with up to as many added that are "
-        "worst on every set. Wilcoxon's test sees only the two."
-    ]
 
 
 # --- table ------------------------------------------------------------------------------------------------------------

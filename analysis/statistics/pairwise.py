@@ -77,7 +77,7 @@ class PairwiseResults:
     """
 
     # What takes long, the longest first. They share nothing but the inputs.
-    COSTLY = ("resampled", "design_limits", "on_sets", "bayesian", "stability", "wilcoxon", "pool", "plan")
+    COSTLY = ("resampled", "design_limits", "on_sets", "bayesian", "stability", "wilcoxon", "plan")
 
     def __init__(
         self,
@@ -210,13 +210,6 @@ class PairwiseResults:
 
     @cached_property
     @on_one_thread
-    def pool(self) -> pd.DataFrame:
-        """Pairs whose verdict by Nemenyi's test depends on which algorithms are compared."""
-        of_many = [part for part in self._parts if len(part.scores.columns) > 2]
-        return _stack(of_many, _Setting.pool, stability.POOL_COLUMNS)
-
-    @cached_property
-    @on_one_thread
     def design_limits(self) -> list[Limits]:
         """Limits of each setting with tests, without what its pairs can detect."""
         return [part.limits() for part in self._parts]
@@ -340,9 +333,6 @@ class _Setting:
         columns = {name: row.scores for name, row in self.rows.items()}
         changed = stability.variants(self.scores, columns, oriented, alpha, self.design.means)
         return stability.flips(self.scores, alpha, changed, self.control)
-
-    def pool(self) -> pd.DataFrame:
-        return stability.pool_dependence(self.scores, self.options.alpha)
 
     def limits(self) -> Limits:
         """Return what the design can show at best: detectable differences, and false positives to expect.

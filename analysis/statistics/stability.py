@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -223,66 +222,3 @@ def flips(
         number = checked[change, test]
         checks.append((change, variant_counts[change], untestable[change], test, number, len(flipped), claims))
     return table, pd.DataFrame(checks, columns=list(CHECK_COLUMNS))
-
-
-# --- the pool of algorithms -------------------------------------------------------------------------------------------
-
-POOL_COLUMNS = ("a", "b", "difference", "told_apart", "leave_out", "leave_out_names", "add_weak", "depends_on_pool")
-
-
-def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """Return `POOL_COLUMNS`: for every pair, how other algorithms in the comparison would overturn Nemenyi's verdict.
-
-    The difference of two average ranks is a sum over all algorithms of the pool: each adds the share of sets on which
-    it lies between the two. So sorting finds the sub-pool of a given size that separates the pair most, or least.
-    leave_out: the fewest algorithms whose removal changes the verdict (empty: no removal does; without all others the
-    pair is compared alone). add_weak: for a pair that is told apart, the number of algorithms, worst on every set, that
-    undo it: they keep the difference and raise the critical one (empty: more than there are algorithms). The omnibus
-    test is ignored. This measures the point of Benavoli, Corani, Mangili (2016).
-    """
-    names, num_sets = np.array([str(name) for name in scores]), len(scores)
-    sizes = range(2, 2 * len(names) + 1)
-    # By the size of the pool; without a difference for the sizes 0 and 1.
-    critical = np.array([math.nan, math.nan, *(power.critical_difference(size, num_sets, alpha) for size in sizes)])
-    beats = _beats(scores)
-    rows = []
-    for i, j in itertools.combinations(range(len(names)), 2):
-        is_other = ~np.isin(np.arange(len(names)), (i, j))
-        parts = (beats[:, j] - beats[:, i])[is_other]
-        total = float(beats[i, j] - beats[j, i] + parts.sum())
-        apart = bool(abs(total) > critical[len(names)])
-        left_out = _fewest_left_out(total, parts, apart, critical)
-        undone = np.flatnonzero(apart & (abs(total) <= critical[len(names) + 1 :]))
-        weak = int(undone[0]) + 1 if len(undone) else None
-        count = None if left_out is None else len(left_out)
-        left_out_names = "" if left_out is None else " ".join(sorted(names[is_other][left_out].tolist()))
-        depends = left_out is not None or weak is not None
-        rows.append((str(names[i]), str(names[j]), total, apart, count, left_out_names, weak, depends))
-    frame = pd.DataFrame(rows, columns=list(POOL_COLUMNS))
-    return frame.astype({"leave_out": "Int64", "add_weak": "Int64"})
-
-
-def _beats(scores: pd.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return the share of sets on which i is better than j at [i, j]; a tie counts half."""
-    values = scores.round(DIGITS).to_numpy(dtype="float64")
-    result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.heaviside(
-        values[:, :, None] - values[:, None, :], 0.5
-    ).mean(axis=0)
-    return result
-
-
-def _fewest_left_out(total: float, parts: exact.Array, apart: bool, critical: exact.Array) -> exact.IntArray | None:
-    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does.
-
-    parts: what each of the other algorithms adds to `total`, the difference of the pair's average ranks.
-    """
-    critical_of_rest = critical[len(parts) + 1 : 1 : -1]
-    fewest = None
-    for order in (np.argsort(parts, kind="stable"), np.argsort(-parts, kind="stable")):
-        rest = total - np.cumsum(parts[order])
-        changes = (np.abs(rest) > critical_of_rest) != apart
-        turns = apart & (rest * total < 0)
-        numbers = np.flatnonzero(changes | turns) + 1
-        if len(numbers) and (fewest is None or numbers[0] < len(fewest)):
-            fewest = order[: numbers[0]]
-    return fewest

@@ -53,7 +53,7 @@ def said(analysis: Analysis) -> list[str]:
     for comparison in analysis.comparisons:
         sentences += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
         sentences += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
-        sentences += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
+        sentences += stability.describe(analysis, comparison)
     sentences += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     return [
         *sentences,

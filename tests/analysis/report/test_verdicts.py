@@ -27,7 +27,7 @@ def everything(analysis: Analysis) -> str:
     comparison = analysis.comparisons[0]
     parts = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
     parts += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
-    parts += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
+    parts += stability.describe(analysis, comparison)
     parts += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     return "\n".join([*parts, *power.describe(analysis), *power.describe_plan(analysis)])
 

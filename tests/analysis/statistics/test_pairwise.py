@@ -31,7 +31,6 @@ COLUMNS = {
     "per_set_pairs.csv": per_set.PAIR_COLUMNS,
     "sensitivity.csv": ("setting", *stability.FLIP_COLUMNS),
     "sensitivity_checks.csv": ("setting", *stability.CHECK_COLUMNS),
-    "pool.csv": ("setting", *stability.POOL_COLUMNS),
 }
 TWELVE = tuple(f"set{i}" for i in range(12))
 

@@ -6,11 +6,8 @@ import itertools
 
 import numpy as np
 import pandas as pd
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from biasbed.analysis.statistics import friedman, pairs, power, stability
+from biasbed.analysis.statistics import friedman, pairs, stability
 from helpers.demsar import DEMSAR, matrix
 
 # Two methods, once among three that lie between them and once among three that are far below both
@@ -36,19 +33,6 @@ def test_nemenyis_verdict_depends_on_the_pool_and_wilcoxons_p_does_not() -> None
     assert p.pop() < 0.01
 
 
-def test_the_dependence_is_flagged_in_both_pools() -> None:
-    between = stability.pool_dependence(BETWEEN, 0.05).set_index(["a", "b"]).loc[("A", "B")]
-    assert (between["difference"], between["told_apart"], between["depends_on_pool"]) == (
-        pytest.approx(3.2),
-        True,
-        True,
-    )
-    assert between["add_weak"] == 3  # as many as the other pool has, and there indeed it is not significant
-    below = stability.pool_dependence(BELOW, 0.05).set_index(["a", "b"]).loc[("A", "B")]
-    assert (below["difference"], below["told_apart"], below["depends_on_pool"]) == (pytest.approx(0.8), False, True)
-    assert (below["leave_out"], below["leave_out_names"]) == (3, "below1 below2 below3")
-
-
 def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
     union = pd.concat([BETWEEN, BELOW.drop(columns=["A", "B"])], axis=1)
     assert verdict(union, stability.NEMENYI) == stability.SAME
@@ -58,40 +42,6 @@ def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
     of_pair = of_pair[of_pair["change"] == "leave_one_algorithm_out"]
     assert set(of_pair["what"]) == {"below1", "below2", "below3"}
     assert set(of_pair["after"]) == {"A before B"}
-
-
-@pytest.mark.slow
-@given(st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=4, max_size=9))
-@settings(max_examples=25)
-def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list[list[int]]) -> None:
-    scores = matrix(values)
-    frame = stability.pool_dependence(scores, 0.05).set_index(["a", "b"])
-    for a, b in itertools.combinations(scores, 2):
-
-        def state(names: tuple[str, ...], a: str = a, b: str = b) -> float:
-            ranks = friedman.rank(scores[list(names)]).mean()
-            lead = float(ranks[b] - ranks[a])
-            return np.sign(lead) * (abs(lead) > power.critical_difference(len(names), len(scores), 0.05))
-
-        others = [name for name in scores if name not in (a, b)]
-        state_of_all = state(tuple(scores))
-        assert frame.loc[(a, b), "told_apart"] == (state_of_all != 0)
-        sizes = [
-            number
-            for number in range(1, 4)
-            for gone in itertools.combinations(others, number)
-            if state(tuple(n for n in scores if n not in gone)) != state_of_all
-        ]
-        fewest = min(sizes, default=None)
-        assert fewest is None if pd.isna(frame.loc[(a, b), "leave_out"]) else frame.loc[(a, b), "leave_out"] == fewest
-
-
-def test_a_verdict_that_turns_round_is_a_flip() -> None:
-    """On very many sets one algorithm fewer can turn a significant difference into its opposite."""
-    scores = pd.DataFrame([[3.0, 1, 2]] * 400 + [[2.0, 3, 1]] * 600, columns=["a", "b", "between"])
-    row = stability.pool_dependence(scores, 0.05).set_index(["a", "b"]).loc[("a", "b")]
-    assert (row["difference"], row["told_apart"]) == (pytest.approx(0.2), True)
-    assert (row["leave_out"], row["leave_out_names"]) == (1, "between")
 
 
 # --- one thing less ---------------------------------------------------------------------------------------------------
