@@ -14,7 +14,7 @@ from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.comparable import columns_of
 from biasbed.analysis.runs.run import TESTED, Collection
-from biasbed.analysis.selection import completeness, corruption_errors, published
+from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
@@ -75,11 +75,6 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         histories |= study.translated(histories)
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
-    if options.corruption_errors_of != "none":
-        sets, histories, note = corruption_errors.by_row(
-            collection, sets, rules, histories, options.corruption_errors_of
-        )
-        collection = dataclasses.replace(collection, notes=(*collection.notes, note))
     if options.control != "none" and options.control not in collection.algorithms:
         advice = nearest(options.control, collection.algorithms)
         raise UsageError(f"control={options.control}: no compared algorithm has this name{advice}")

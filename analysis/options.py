@@ -32,9 +32,6 @@ class CoreAnalyzeOptions:
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
     measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")
-    corruption_errors_of: str = setting(
-        "none", "divide errors under corruptions by those of this algorithm, which is then at 100 (none: as they are)"
-    )
     effective: Literal["none"] | tuple[str, ...] = setting(
         "none", "effective robustness: <reference set>:<shifted set>, ..., as imagenet_200:imagenet_r", identity=False
     )
@@ -103,11 +100,6 @@ class CoreAnalyzeOptions:
         for name in () if self.allow == "none" else self.allow:
             if name not in ALLOWANCES:
                 raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
-        if self.corruption_errors_of != "none" and (self.with_published or self.compare != "none"):
-            raise ValueError(
-                f"corruption_errors_of={self.corruption_errors_of}: published rows have no errors to divide: leave "
-                "with_published and compare out"
-            )
         for option in ("sets", "algorithms", "seeds", "order", "set_order", "report"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
