@@ -80,7 +80,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         raise UsageError(f"control={options.control}: no compared algorithm has this name{advice}")
     if rules:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
-        accepted = completeness.check(rule, pools, collection, histories, options)
+        accepted = completeness.check(rule, pools, collection, options)
         collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
     decisions, origin = TrackedDecisions(store), places.public_uri(store.uri)
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies), decisions, origin)

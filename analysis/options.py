@@ -11,7 +11,7 @@ from biasbed.settings import nearest, setting
 # Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
 DIFFERENCES = ("different_data", "different_config", "different_code")
 # The same of what some rules look at, all of which must be there (biasbed.analysis.selection.completeness).
-GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
+GAPS = ("unfinished", "missing_draws", "missing_pairs")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
 WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
 
@@ -79,7 +79,6 @@ class CoreAnalyzeOptions:
     )
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
-    duplicates: Literal["first", "last"] = setting("first", "which of several finished runs with one run key counts")
     allow: Literal["none"] | tuple[str, ...] = setting("none", f"irregularities to accept: {', '.join(ALLOWANCES)}")
     output_dir: str = setting(
         "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", identity=False

@@ -159,7 +159,7 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
             rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
         rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
         pools = pools_of(runs, compared.histories, sets, collection.protocols, collection.evidence)
-        completeness.check(rule, pools, collection, compared.histories, options)
+        completeness.check(rule, pools, collection, options)
         selected = select(rules, pools, sets, collection.protocols)
     except (UsageError, Failure) as error:
         # Further lines of the error advise on the rule in use.

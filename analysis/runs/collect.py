@@ -168,9 +168,9 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     if scope.kind == "published":
         by_rule = published_by_rule(runs, options.n)
         runs = select_published_rule(runs, options.selection, options.n, protocols[scope.protocol])
-    counted, duplicates = first_of_each_key(runs, options.duplicates)
+    counted, duplicates = first_of_each_key(runs)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
-    notes += duplicate_notes(counted, duplicates, options.duplicates)
+    notes += duplicate_notes(counted, duplicates)
     not_finished = _count_unfinished(every, scope, counted)
     counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)

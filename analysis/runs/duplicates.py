@@ -12,18 +12,16 @@ from operator import attrgetter
 from biasbed.analysis.runs.run import Run, distinct, group_runs
 
 
-def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[Run], list[Run]]:
+def first_of_each_key(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
     """Return the runs that count, and the duplicates: further finished runs with the same run key.
 
-    The first to finish counts, so that a bad seed can't be re-rolled; with `which="last"` the last one does.
+    The first to finish counts, so that a bad seed can't be re-rolled.
     """
     by_key = group_runs(sorted(runs, key=attrgetter("ended", "started", "id")), "run_key")
-    index = 0 if which == "first" else -1
     counted, duplicates = [], []
-    for same in by_key.values():
-        first = same[index]
+    for first, *others in by_key.values():
         counted.append(first)
-        duplicates += [run for run in same if run.id != first.id]
+        duplicates += others
     return sorted(counted, key=_display_order), sorted(duplicates, key=_display_order)
 
 
@@ -34,14 +32,14 @@ def _display_order(run: Run) -> tuple[str, int, str, str, list[int], str]:
     return run.algorithm, seed, run.seed, run.cell or run.test_domains, trial, run.id
 
 
-def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: str) -> list[str]:
+def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run]) -> list[str]:
     """Return a note on runs that do not count because another run has their key."""
     if not duplicates:
         return []
     keys = distinct(duplicates, "run_key")
     code = {run.run_key: run.code_hash for run in counted}
     changed = sum(code[run.run_key] != run.code_hash for run in duplicates)
-    note = f"{len(duplicates)} further run(s) finished with the same run key as {len(keys)} that count(s); the {which}"
+    note = f"{len(duplicates)} further run(s) finished with the same run key as {len(keys)} that count(s); the first"
     note += " to finish counts, the others are listed with their numbers"
     if changed:
         note += f" ({changed} of them ran other code)"

@@ -10,14 +10,14 @@ Answers: What must be there before a rule may choose?
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.analysis.options import GAPS
 from biasbed.analysis.runs.run import Collection, Run, distinct, group_runs
 from biasbed.analysis.selection.domain_rules import training_domains
-from biasbed.analysis.selection.pools import History, Pool
+from biasbed.analysis.selection.pools import Pool
 from biasbed.analysis.selection.rules import Rule
 from biasbed.errors import Failure, listed
 from biasbed.system.commands import typed
@@ -25,7 +25,6 @@ from biasbed.system.commands import typed
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
-HOLD_OUT = "data.holdout"  # the setting with the share of each domain that is kept out of training
 MOST = 5  # names that are listed of a kind in one row
 
 
@@ -40,7 +39,6 @@ def check(
     rule: Rule,
     pools: Sequence[Pool],
     collection: Collection,
-    histories: Mapping[str, History],
     options: AnalyzeOptions,
 ) -> list[str]:
     """Return a note on each gap that the options accept. Raises Failure that lists the others and what fills them."""
@@ -52,10 +50,7 @@ def check(
     gaps = [
         *_missing_pairs(rule, pools),
         *_missing_draws(runs, collection),
-        *_duplicates(runs, collection),
         *_unfinished(rule, collection),
-        *_unequal_checkpoints(runs, histories),
-        *_unequal_hold_out(runs),
     ]
     allowed = () if options.allow == "none" else options.allow
     refused = [gap for gap in gaps if gap.kind not in allowed]
@@ -84,9 +79,6 @@ def _refusal(rule: Rule, gaps: Sequence[Gap], collection: Collection, allowed: S
 
 def _commands(kinds: Sequence[str], collection: Collection) -> Iterator[str]:
     """Yield the lines with the commands that fill the gaps."""
-    if set(kinds) == {"duplicates"}:
-        yield "delete the runs that should not count: mlflow runs delete --run-id ID"
-        return
     scope = collection.scope
     for source in filter(None, distinct(collection.unpublished, "source")):
         yield "train it where the others were trained, and import all again:"
@@ -165,61 +157,12 @@ def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]
                 yield Gap("missing_draws", f"{row} on {cell} repeat {repeat}: no trial {listed(map(str, lost), MOST)}")
 
 
-def _duplicates(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
-    """Yield groups of runs of one draw, or with one key."""
-    groups: dict[tuple[str, ...], list[Run]] = {}
-    places = group_runs(runs, "row_and_cell")
-    for run in (*runs, *collection.duplicates):
-        if run.row_and_cell in places:
-            training = str(run.draw) if run.is_trial else run.run_key
-            groups.setdefault((*run.row_and_cell, run.repeat, training), []).append(run)
-    for same in groups.values():
-        if len(same) > 1:
-            ids = listed((run.id for run in same), MOST)
-            text = f"{same[0].algorithm} on {same[0].cell}: {len(same)} runs of one training: {ids}"
-            yield Gap("duplicates", text)
-
-
 def _unfinished(rule: Rule, collection: Collection) -> Iterator[Gap]:
     cells = {cell.name for cell in collection.cells}
     unfinished = [run for run in collection.unfinished if run.cell in cells or rule.looks_elsewhere]
     for row, runs in sorted(group_runs(unfinished, "algorithm").items()):
         names = (f"{run.name} ({run.status.lower()})" for run in sorted(runs, key=attrgetter("name")))
         yield Gap("unfinished", f"{row}: {len(runs)} unfinished run(s): {listed(names, MOST)}")
-
-
-def _unequal_checkpoints(runs: Iterable[Run], histories: Mapping[str, History]) -> Iterator[Gap]:
-    """Yield rows whose finished runs on one data set were tested at different steps."""
-    rows: dict[tuple[str, str], dict[tuple[int, ...], list[Run]]] = {}  # (row, protocol) -> steps -> runs
-    for run in runs:
-        if run.finished:
-            history = histories[run.id]
-            steps = tuple(sorted(set().union(*map(history.curve, history.metrics))))
-            rows.setdefault((run.algorithm, run.protocol), {}).setdefault(steps, []).append(run)
-    for (row, _), by_steps in sorted(rows.items()):
-        if len(by_steps) > 1:
-            parts = [_group(_steps(steps), same) for steps, same in sorted(by_steps.items())]
-            yield Gap("unequal_checkpoints", f"{row}: runs were tested at unlike steps: {'; '.join(parts)}")
-
-
-def _unequal_hold_out(runs: Iterable[Run]) -> Iterator[Gap]:
-    """Yield data sets whose runs kept different shares of the domains out of training."""
-    data: dict[str, dict[str, list[Run]]] = {}  # protocol -> share -> runs
-    for run in runs:
-        share = run.config.get(HOLD_OUT, "unknown")
-        data.setdefault(run.protocol, {}).setdefault(share, []).append(run)
-    for by_share in data.values():
-        if len(by_share) > 1:
-            parts = [_group(share, same) for share, same in sorted(by_share.items())]
-            yield Gap("unequal_hold_out", f"runs on one data set have unlike {HOLD_OUT}: {'; '.join(parts)}")
-
-
-def _group(title: str, runs: Sequence[Run]) -> str:
-    return f"{title} ({len(runs)} run(s), {runs[0].name} ...)"
-
-
-def _steps(steps: Sequence[int]) -> str:
-    return f"{len(steps)} from {steps[0]} to {steps[-1]}" if steps else "none"
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:

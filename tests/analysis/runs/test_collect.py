@@ -183,8 +183,6 @@ def test_the_first_of_several_runs_with_one_key_counts(recorder: Recorder) -> No
     assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(40)
     assert analysis.duplicates.set_index("dataset").loc["edge", "score"] == pytest.approx(60)
     assert any("1 further run(s)" in note and "1 of them ran other code" in note for note in analysis.notes)
-    last = computed(recorder, duplicates="last")
-    assert last.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(60)
 
 
 def test_a_run_that_finished_first_counts_though_it_started_later(recorder: Recorder) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -251,21 +250,6 @@ def keep_two_domains(jobs: list[SweepJob]) -> list[SweepJob]:
     return jobs
 
 
-def add_copy(jobs: list[SweepJob]) -> list[SweepJob]:
-    return [*jobs, dataclasses.replace(next(job for job in jobs if is_of(job, "ERM", 0, 1, 2)), origin="elsewhere")]
-
-
-def drop_step(jobs: list[SweepJob]) -> list[SweepJob]:
-    del next(job for job in jobs if is_of(job, "ERM", 0, 1, 2)).records[300]
-    return jobs
-
-
-def hold_out_unlike_parts(jobs: list[SweepJob]) -> list[SweepJob]:
-    for job in jobs:
-        job.arguments = {"holdout_fraction": 0.1 if job.hparams_seed == 3 else 0.2}
-    return jobs
-
-
 @pytest.mark.parametrize(
     ("change", "rule", "message"),
     [
@@ -278,17 +262,6 @@ def hold_out_unlike_parts(jobs: list[SweepJob]) -> list[SweepJob]:
             keep_two_domains,
             "leave_one_domain_out",
             "with both domains of colored_mnist held out none is left",
-        ),
-        (add_copy, "auto", "[duplicates] erm on colored_mnist-minus_90: 2 runs of one training: "),
-        (
-            drop_step,
-            "auto",
-            "[unequal_checkpoints] erm: runs were tested at unlike steps: 3 from 0",
-        ),
-        (
-            hold_out_unlike_parts,
-            "auto",
-            "[unequal_hold_out] runs on one data set have unlike data.holdout",
         ),
     ],
 )
