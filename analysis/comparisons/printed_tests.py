@@ -20,9 +20,6 @@ COLUMNS = (
 )
 
 
-MOST_LINES = 10  # tests in a summary
-
-
 class Welch(NamedTuple):
     """Welch's test of two means."""
 
@@ -79,27 +76,3 @@ def printed_tests(scores: UserScores, alpha: float) -> pd.DataFrame:
 def _runs(scores: UserScores, method: str, dataset: str) -> int:
     spread = scores.spreads.get((method, dataset))
     return spread.num_runs if spread is not None else 0
-
-
-def describe_printed(table: pd.DataFrame, num_spreads: int, alpha: float) -> list[str]:
-    """Return the sentences on printed deviations, how many tests are significant first; none without deviations."""
-    if not num_spreads:
-        return []
-    if table.empty:
-        return [
-            f"The table prints {num_spreads} deviations and not of how many runs: say it as seeds=3 for tests on each "
-            "data set."
-        ]
-    significant = table[table["significant"]].sort_values("p_holm")
-    lines = [
-        "From printed means and deviations, not from runs (Welch's test on each data set, Holm's correction over "
-        f"{len(table)} comparisons): {len(significant)} are significant at {alpha:g}."
-    ]
-    shown = significant.head(MOST_LINES)[["dataset", "a", "b", "difference", "low", "high", "p_holm"]]
-    for dataset, a, b, difference, low, high, p in shown.itertuples(index=False, name=None):
-        larger, smaller = (a, b) if difference > 0 else (b, a)
-        least, most = sorted((abs(low), abs(high)))
-        lines.append(f"{dataset}: {larger} above {smaller} by {least:.3g} to {most:.3g} (p = {p:.2g})")
-    if len(significant) > MOST_LINES:
-        lines.append(f"and {len(significant) - MOST_LINES} more (printed_tests)")
-    return lines

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from biasbed.analysis.comparisons.printed_tests import describe_printed, printed_tests
+from biasbed.analysis.comparisons.printed_tests import printed_tests
 from biasbed.analysis.report.table_model import (
     Links,
     ReportTable,
@@ -22,10 +22,14 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text_cell,
 )
+from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.wording import count
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
+from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.tables.findings import COLUMNS, Checked
 
+MOST_LINES = 10  # tests on the terminal
 CHECK_FILE, TESTS_FILE = "check.csv", "printed_tests.csv"
 
 
@@ -70,7 +74,7 @@ class PrintedNumbersOfTable(Section[PrintedEvidence]):
             yield Sentences((data.checked.extent,))
             if data.checked.findings:
                 yield _make_finding_table(data)
-        lines = describe_printed(data.tests, data.num_spreads, analysis.alpha)
+        lines = describe_tests(data, analysis)
         if lines:
             yield Sentences(tuple(lines[:1]))
             if len(data.tests):
@@ -79,10 +83,49 @@ class PrintedNumbersOfTable(Section[PrintedEvidence]):
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         data = analysis.data(self)
         lines = [] if data.checked is None else data.checked.lines
-        return [Sentences((*lines, *describe_printed(data.tests, data.num_spreads, analysis.alpha)))]
+        return [Sentences((*lines, *describe_tests(data, analysis)))]
 
 
 PRINTED_NUMBERS = PrintedNumbersOfTable()
+
+
+def describe_tests(data: PrintedEvidence, analysis: Analysis) -> list[str]:
+    """Return the sentences on Welch's tests, how many are significant first; none without printed deviations."""
+    if not data.num_spreads:
+        return []
+    table = data.tests
+    if table.empty:
+        return [
+            f"The table prints {data.num_spreads} deviations and not of how many runs: say it as seeds=3 for tests on "
+            "each data set."
+        ]
+    significant = table[table["significant"]].sort_values("p_holm")
+    num_tested = int(table["p_holm"].notna().sum())
+    lines = [
+        "From printed means and deviations, not from runs (Welch's test on each data set, Holm's correction over "
+        f"{num_tested} comparisons): {len(significant)} are significant at {analysis.alpha:g}."
+    ]
+    num_untested = len(table) - num_tested
+    if num_untested:
+        verb = "has" if num_untested == 1 else "have"
+        lines.append(f"{count(num_untested, 'comparison')} {verb} no test, as both deviations are printed as 0.")
+    lower = {column.name for column in analysis.sets if not column.higher_is_better}
+    for row in _best_first(significant, main(analysis)).head(MOST_LINES).itertuples(index=False):
+        better, worse = (row.a, row.b) if (row.difference > 0) != (row.dataset in lower) else (row.b, row.a)
+        least, most = sorted((abs(row.low), abs(row.high)))
+        lines.append(f"{row.dataset}: {better} better than {worse} by {least:.3g} to {most:.3g} (p = {row.p_holm:.2g})")
+    if len(significant) > MOST_LINES:
+        lines.append(f"and {len(significant) - MOST_LINES} more (printed_tests)")
+    return lines
+
+
+def _best_first(tests: pd.DataFrame, comparison: RankTests) -> pd.DataFrame:
+    """Return the tests, those of the algorithm with the best average rank first."""
+    if comparison.skipped:
+        return tests
+    best = next(iter(comparison.mean_ranks))
+    is_of_best = (tests["a"] == best) | (tests["b"] == best)
+    return pd.concat([tests[is_of_best], tests[~is_of_best]])
 
 
 def _make_finding_table(data: PrintedEvidence) -> ReportTable:

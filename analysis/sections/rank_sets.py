@@ -14,7 +14,7 @@ import pandas as pd
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import STAR, Links, ScoreColumn, TableCell, number_cell
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.section import (
@@ -27,6 +27,7 @@ from biasbed.analysis.sections.section import (
 )
 from biasbed.analysis.statistics import sign_flips
 from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.statistics.stability import NEMENYI
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,9 @@ class RankSets(Section[pd.DataFrame]):
         if comparison.skipped:
             return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
-        return SectionAnswer((describe(analysis, comparison),), is_shown)
+        sentences = [describe(analysis, comparison), *_of_nemenyi(analysis, comparison)]
+        sentences += conclusions.other_pools(analysis)
+        return SectionAnswer((" ".join(sentences),), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""
@@ -64,7 +67,7 @@ class RankSets(Section[pd.DataFrame]):
         level = wording.percent(1 - analysis.alpha)
         legend = (
             f" Ranks: those that an algorithm can have over {comparison.size}, {level} confidence in all together; "
-            f"{STAR} may be first, as no other is shown to be better."
+            f"{STAR} may be first by them."
         )
         yield ScoreColumn("ranks", "", rank_cells(comparison), legend, is_printed=False)
         means = _mean_cells(analysis, comparison)
@@ -112,6 +115,16 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     who = f"One of {number} algorithms is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
     rest = f"the others are shown to be worse than some algorithm ({extent})"
     return f"{who} first ({STAR}): {wording.listing(names)}; {rest}."
+
+
+def _of_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
+    """Say that Nemenyi's test tells pairs apart, if the ranks show nothing."""
+    pairs = [claim for claim in claims(analysis, comparison) if claim.test == NEMENYI]
+    if pairs and len(_first(comparison)) == len(comparison.algorithms):
+        yield (
+            "Nemenyi's test, which is exact only if all algorithms are alike, tells "
+            f"{wording.count(len(pairs), 'pair')} apart; the ranks hold whichever are alike."
+        )
 
 
 def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -39,3 +40,23 @@ def test_printed_deviations_give_tests_if_the_number_of_runs_is_known(tmp_path: 
     errors = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3, spread="standard_error").printed_tests
     assert (errors["p"] > table["p"]).all()
     assert errors["deviation_a"].iloc[0] == pytest.approx(0.4 * 3**0.5)
+
+
+@pytest.mark.parametrize(
+    ("lower", "sentence"), [(False, "u: b better than a by 1.85 to 2.15"), (True, "u: a better than b by 1.85 to 2.15")]
+)
+def test_a_sentence_says_who_is_better_and_not_who_has_more(lower: bool, sentence: str) -> None:
+    """The interval is 2 ± 2.306 (Student's t, 8 degrees of freedom) x sqrt(2 x 0.1^2 / 5)."""
+    scores = pd.DataFrame({"method": ["a", "b", "c"], "u": ["70 ± 0.1", "72 ± 0.1", "69 ± 0.1"], "v": [70, 71, 69]})
+    text = " ".join(str(biasbed.compare(scores, bootstrap=200, seeds=5, higher_is_better=not lower)).split())
+    assert sentence in text
+    assert "has a single run" not in text
+
+
+def test_pairs_whose_deviations_are_both_printed_as_zero_are_counted_as_untested(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE.replace("± 0.4", "± 0.0").replace("± 0.5", "± 0.0"), encoding="utf-8")
+    result = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3)
+    assert result.printed_tests["p_holm"].isna().sum() == 1
+    text = " ".join(str(result).split())
+    assert "over 8 comparisons" in text
+    assert "1 comparison has no test, as both deviations are printed as 0." in text

@@ -122,12 +122,18 @@ def caveats(analysis: Analysis) -> list[str]:
     comparison = main(analysis)
     claimed = claims(analysis, comparison)
     lines = _survivors(analysis, claimed) if claimed else _strict_omnibus(analysis)
-    lines += _complete(analysis)
     if comparison.significant and scores.shared_images_note(analysis.sets, analysis.label):
         lines.append("All of this takes the sets for independent, and some of them show the same images.")
-    if min(count_replicates(analysis).values()) < 2:
+    if min(count_replicates(analysis).values()) < 2 and not _prints_deviations(analysis):
         lines.append("Some algorithm has a single run: how much luck of one training is in its numbers is not known.")
     return lines
+
+
+def _prints_deviations(analysis: Analysis) -> bool:
+    """Return True for a table whose means are printed with deviations of a known number of runs."""
+    user_scores = analysis.inputs.user_scores
+    spreads = [] if user_scores is None else list(user_scores.spreads.values())
+    return bool(spreads) and all(spread.num_runs > 1 for spread in spreads)
 
 
 def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
@@ -173,8 +179,8 @@ def _strict_omnibus(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _complete(analysis: Analysis) -> list[str]:
-    """Say the same of the algorithms that have all sets, if the headline is about the sets that all algorithms have."""
+def other_pools(analysis: Analysis) -> list[str]:
+    """Return the result of the algorithms that have all sets, if the headline is of sets that all algorithms have."""
     lines = []
     for comparison in analysis.comparisons:
         if comparison.setting != COMPLETE or comparison is main(analysis):

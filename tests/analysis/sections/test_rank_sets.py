@@ -46,6 +46,22 @@ def test_where_nothing_is_shown_the_sentence_says_why(num_sets: int, sentence: s
     assert sentence in text
 
 
+def test_pairs_that_only_nemenyi_s_test_tells_apart_are_said_beside_ranks_that_show_nothing() -> None:
+    """Six methods in the same order on five sets: signs of five sets can show nothing, average ranks can."""
+    leads = {name: 20.0 * number for number, name in enumerate("abcdef")}
+    text = " ".join(str(biasbed.compare(some_scores(5, **leads), bootstrap=200)).split())
+    first, last = text.index("Any of the 6 algorithms may be first (*)"), text.index(" Notes")
+    assert re.search(r"Nemenyi's test, which is exact only .*, tells \d pairs apart", text[first:last])
+
+
+def test_a_pool_with_more_sets_is_told_with_the_ranks() -> None:
+    scores = some_scores(8, good=20.0, fair=0.0, lacking=0.0)
+    scores.loc[scores["method"] == "lacking", [f"set{number}" for number in range(5)]] = None
+    text = " ".join(str(biasbed.compare(scores, bootstrap=200)).split())
+    answer = "3 sets can show no other rank (over 3 sets, 95% confidence in all ranks together)."
+    assert f"{answer} The 2 algorithms that have all 8 sets differ: good is better than fair." in text
+
+
 def test_of_many_methods_some_are_named_and_pairs_are_counted() -> None:
     leads = {f"good{number}": 0.0 for number in range(10)} | {f"poor{number}": -20.0 for number in range(10)}
     text = " ".join(str(biasbed.compare(some_scores(10, **leads))).split())
