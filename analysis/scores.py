@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import pandas as pd
 
@@ -239,17 +239,13 @@ def _describe_empty(
 ) -> list[str]:
     """Return the lines of the message: empty cells with their reasons, and what to do."""
     lines = [f"the score table has {len(bare)} empty cell(s), and the tests need every one:"]
-    missing: list[Missing] = []
     for algorithm, dataset in bare:
         of_cell = reasons.get((algorithm, dataset), [])
-        missing += of_cell
         texts = [f"run {value.run_id} (seed {runs[value.run_id].seed}): {value.why}" for value in of_cell]
         lines.append(f"  {algorithm} on {dataset}: {'; '.join(texts) or 'no run'}")
     if trainable:
-        commands = _commands(missing, runs, scope)
         entry_point = "sweep" if any(run.is_trial for run in runs.values()) else "benchmark"
-        study = f"the study's own command trains them: {typed(entry_point, scope, '...')}"
-        lines += ["train what is missing:", *commands] if commands else [study]
+        lines.append(f"the study's own command trains them: {typed(entry_point, scope, '...')}")
     bare_algorithms, bare_sets = {algorithm for algorithm, _ in bare}, {dataset for _, dataset in bare}
     algorithms = sorted(set(scores["algorithm"]) - bare_algorithms)
     sets = [dataset for dataset in scores["dataset"].unique() if dataset not in bare_sets]
@@ -258,19 +254,6 @@ def _describe_empty(
     if sets:
         lines.append(f"or leave out sets: sets={','.join(sets)}")
     return lines
-
-
-def _commands(missing: Iterable[Missing], runs: Mapping[str, Run], scope: Mapping[str, str]) -> list[str]:
-    """Return a training command for each run with an empty cell; none if a method alone does not name the runs."""
-    lacking = [runs[value.run_id] for value in missing]
-    if any(run.cell or run.algorithm != run.method for run in lacking):
-        return []
-    identities = dict.fromkeys((run.method, run.seed or "0") for run in lacking)
-    commands = []
-    for name, seed in identities:
-        settings = {**scope, "resume": "never", "algorithm": name, "seed": seed}
-        commands.append(f"  {typed('train', settings)}")
-    return commands
 
 
 def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str, str]]:

@@ -15,12 +15,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.analysis.options import GAPS
-from biasbed.analysis.runs.run import Collection, Run, distinct, group_runs
+from biasbed.analysis.runs.run import Collection, Run, group_runs
 from biasbed.analysis.selection.domain_rules import training_domains
 from biasbed.analysis.selection.pools import Pool
 from biasbed.analysis.selection.rules import Rule
 from biasbed.errors import Failure, listed
-from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -55,7 +54,7 @@ def check(
     allowed = () if options.allow == "none" else options.allow
     refused = [gap for gap in gaps if gap.kind not in allowed]
     if refused:
-        raise Failure(*_refusal(rule, refused, collection, allowed))
+        raise Failure(*_refusal(rule, refused, allowed))
     return [f"accepted [{gap.kind}]: {gap.text}" for gap in gaps]
 
 
@@ -64,7 +63,7 @@ def accepts_empty_cells(rule: Rule, options: AnalyzeOptions) -> bool:
     return rule.needs_all and options.allow != "none" and not {*GAPS}.isdisjoint(options.allow)
 
 
-def _refusal(rule: Rule, gaps: Sequence[Gap], collection: Collection, allowed: Sequence[str]) -> Iterator[str]:
+def _refusal(rule: Rule, gaps: Sequence[Gap], allowed: Sequence[str]) -> Iterator[str]:
     kinds = sorted({gap.kind for gap in gaps}, key=GAPS.index)
     lines = [f"[{gap.kind}] {gap.text}" for gap in gaps]
     if len(lines) == 1:
@@ -73,29 +72,8 @@ def _refusal(rule: Rule, gaps: Sequence[Gap], collection: Collection, allowed: S
         yield f"selection={rule.name}: not all is there that the rule looks at:"
         for line in lines:
             yield f"  {line}"
-    yield from _commands(kinds, collection)
+    yield "the study's own command trains what is missing, and nothing twice"
     yield f"or accept it: allow={','.join(sorted({*kinds, *allowed}))}"
-
-
-def _commands(kinds: Sequence[str], collection: Collection) -> Iterator[str]:
-    """Yield the lines with the commands that fill the gaps."""
-    scope = collection.scope
-    for source in filter(None, distinct(collection.unpublished, "source")):
-        yield "train it where the others were trained, and import all again:"
-        yield f"  {typed('import', {'source': source, 'study': scope.study})}"
-        return
-    data = set().union(*(cell.protocol.training_sets for cell in collection.cells))
-    domains = "each,pairs" if collection.evidence or "missing_pairs" in kinds else "each"
-    entry_point, settings = "benchmark", {}
-    if collection.is_search:
-        entry_point, settings = "sweep", {"search": "domainbed"}
-    settings |= {"suite": scope.suite, "study": scope.study, "algorithms": ",".join(collection.algorithms)}
-    settings |= {"train": ",".join(sorted(data)), "test_domains": domains}
-    yield "the study's own command trains what is missing, and nothing twice:"
-    yield f"  {typed(entry_point, settings, '...')}"
-    if set(kinds) == {"missing_pairs"}:
-        rule = {"selection": "training_domain_validation"}
-        yield f"or take a rule that needs no such runs: {typed('analyze', rule, '...')}"
 
 
 # --- kinds of gaps ----------------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ def test_every_missing_cell_is_listed_with_what_to_train(recorder: Recorder) -> 
     assert "sagnet on sketch: run" in message
     assert "debiased on edge" in message
     assert "not tested at step 3 (tested at 0, 1)" in message
-    assert "biasbed train --suite toy --study adhoc --resume never --algorithm sagnet --seed 3" in message
+    assert "the study's own command trains them: biasbed benchmark --suite toy --study adhoc ..." in message
     assert "algorithms=erm,infodrop,padain" in message
     assert "sets=plain,silhouette,cue_conflict,stylized" in message
     assert len(computed(recorder, sets="plain,silhouette,cue_conflict,stylized").comparisons[0].algorithms) == 5
