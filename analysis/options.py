@@ -44,9 +44,6 @@ class CoreAnalyzeOptions:
     compare: Literal["none", "published"] = setting(
         "none", "published: a card that says whether your runs reproduce the published numbers"
     )
-    tolerance: float = setting(
-        0.0, "compare=published: points by which numbers may differ if the paper prints no spread", ge=0
-    )
     error: Literal["auto", "standard_deviation", "standard_error", "paper"] = setting(
         "auto",
         "what ± is: standard deviation over runs, standard error (both with n - 1), or that with n as in DomainBed's "

@@ -1,7 +1,7 @@
 """Reproduction card (`compare=published`): a verdict on each row and set that both the user and a paper have.
 
 A difference is judged by the variance of runs: by the published spread if there is one, else by the user's own. If
-neither is known, it is judged by the rounding of the printed number and the tolerance that the user states.
+neither is known, only a model that was not trained here is judged, by the rounding of the printed number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ THEIR_SPREAD, OWN_SPREAD, ROUNDING = "published spread", "own spread", "rounding
 WAYS = {
     THEIR_SPREAD: "the published runs' spread",
     OWN_SPREAD: "the spread of one's own runs, as theirs is not told",
-    ROUNDING: "the printed digits and the tolerance",
+    ROUNDING: "the printed digits",
 }
 DIGITS = 9  # differences are rounded to these digits, so that equal numbers have none
 CARD_COLUMNS = (
@@ -65,7 +65,7 @@ class PublishedCard(Section[pd.DataFrame | None]):
         trained = {run.algorithm for run in ours if run.kind != "evaluate"}
         only_tested = {run.algorithm for run in ours} - trained
         our_rows = analysis.runs[analysis.runs["run_id"].isin([run.id for run in ours])]
-        settings = (options.alpha, options.tolerance, only_tested)
+        settings = (options.alpha, only_tested)
         return cards(inputs.studies, inputs.rule.name, our_rows, inputs.histories, *settings)
 
     def files(self, data: pd.DataFrame | None, analysis: Analysis) -> Iterator[CsvFile]:
@@ -114,13 +114,12 @@ def cards(
     run_table: pd.DataFrame,
     histories: Mapping[str, History],
     alpha: float,
-    tolerance: float = 0.0,
     tested: Collection[str] = (),
 ) -> pd.DataFrame:
     """Return `CARD_COLUMNS`: the user's numbers beside the published ones, one row per row and set that both have.
 
     run_table: the user's runs (`scores.run_table`); histories: of the published runs (`PublishedStudy.translated`);
-    tolerance: points; tested: the user's rows that were only tested, whose numbers can't vary. difference: user -
+    tested: the user's rows that were only tested, whose numbers can't vary. difference: user -
     published; difference_in_std: in standard deviations of the published runs; p: see `judge`; p_holm: with Holm's
     correction over the cells of a study that have a p. Raises Failure if no study has any of the user's algorithms.
     """
@@ -134,7 +133,7 @@ def cards(
             if theirs is None:
                 continue
             ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
-            judgement = judge(ours, theirs, tolerance, algorithm in tested)
+            judgement = judge(ours, theirs, algorithm in tested)
             difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
             in_std = difference / theirs.std if theirs.has_spread else math.nan
             sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
@@ -171,25 +170,25 @@ def _last(history: History, measure: str, column: Column) -> float:
     return [math.nan, *next(filter(None, curves), curves[0]).values()][-1]
 
 
-def judge(ours: Side, theirs: Side, tolerance: float, is_tested: bool) -> Judgement:
-    """Judge a difference by the spread of runs if one of the sides has any, else by rounding and tolerance.
+def judge(ours: Side, theirs: Side, is_tested: bool) -> Judgement:
+    """Judge a difference by the spread of runs if one of the sides has any, else by rounding.
 
     p: probability that the mean of m further runs like the n reference runs lies at least as far away (t with n - 1
     degrees of freedom on difference / (std sqrt(1/m + 1/n)): the prediction interval for a future mean, Hahn and Meeker
     1991, chapter 4). The reference are the published runs. If their spread is unknown, the user's runs are, and the
-    difference is reduced by rounding and tolerance. Without any spread a tolerance must be stated, except for a model
-    that is only tested, whose decisions never vary.
+    difference is reduced by rounding. Without any spread only a model that is only tested is judged, as its decisions
+    never vary.
     """
     from scipy import stats
 
     distance = abs(ours.mean - theirs.mean)
-    slack = tolerance + (0.0 if math.isnan(theirs.rounding) else theirs.rounding)
+    slack = 0.0 if math.isnan(theirs.rounding) else theirs.rounding
     for reference, further, judged_by in ((theirs, ours, THEIR_SPREAD), (ours, theirs, OWN_SPREAD)):
         if reference.has_spread:
             rest = distance if reference is theirs else max(0.0, distance - slack)
             t = round(rest, DIGITS) / (reference.std * math.sqrt(1 / reference.num_runs + 1 / further.num_runs))
             return Judgement(judged_by, float(2 * stats.t.sf(t, reference.num_runs - 1)))
-    if tolerance > 0 or (is_tested and not math.isnan(theirs.rounding)):
+    if is_tested and not math.isnan(theirs.rounding):
         return Judgement(ROUNDING, verdict=AGREES if round(distance - slack, DIGITS) <= 0 else DIFFERS)
     return Judgement()
 
