@@ -15,7 +15,13 @@ printed:                        # numbers that the paper prints but that do not 
   Gap: {resnet50: 56.0}
 ```
 
-`lacking: {row: reason}` lists rows that no run can fill.
+`lacking: {row: reason}` lists rows that no run can fill. Instead of `rows` a layout may have `hypotheses`, whose cells
+are the gains of one row over another:
+
+```yaml
+hypotheses:
+  larger models: {row: resnet152, over: resnet50}
+```
 """
 
 from __future__ import annotations
@@ -73,13 +79,20 @@ class LayoutColumn(Format):
         return self.measure
 
 
+class Hypothesis(Format):
+    """Gain of a row over another."""
+
+    row: str = Field(min_length=1, description="row with the property that the hypothesis is about")
+    over: str = Field(min_length=1, description="row that differs in nothing but this property")
+
+
 # A text that may also be a number or a date.
 RowLabel = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
 PrintedValue = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
 
 
 class TableLayout(Format):
-    """Layout of a table: rows x columns by their heads."""
+    """Layout of a table: rows or hypotheses x columns by their heads."""
 
     title: str = Field("", description="title over the table")
     source: str = Field("", description="published numbers to show beside yours (empty: none)")
@@ -87,8 +100,9 @@ class TableLayout(Format):
     study: str = Field("", description="table of sweeps/studies that has the rows")
     columns: ByName[str, LayoutColumn] = Field(min_length=1, description="columns by their heads")
     rows: ByName[str, RowLabel] = Field(
-        min_length=1, description="rows of a study, with their names in the table (empty: the same)"
+        {}, description="rows of a study, with their names in the table (empty: the same)"
     )
+    hypotheses: ByName[str, Hypothesis] = Field({}, description="gains of one row over another, in place of rows")
     printed: ByName[str, ByName[str, PrintedValue]] = Field(
         {}, description="by head and row: numbers that the paper prints and that do not follow from its other numbers"
     )
@@ -102,16 +116,26 @@ class TableLayout(Format):
 
     @model_validator(mode="after")
     def _check(self) -> TableLayout:
+        if bool(self.rows) == bool(self.hypotheses):
+            raise ValueError("a layout has either rows or hypotheses")
         if self.source and self.source not in cells.names():
             raise ValueError(f"source={self.source}: unknown{nearest(self.source, cells.names())}")
         _check_names("printed", "column", self.printed, self.columns)
-        _check_names("lacking", "row", self.lacking, self.rows)
+        _check_names("lacking", "row", self.lacking, self.needed)
         return self
 
     @property
     def name(self) -> str:
         """Name of the layout, or of its file without the suffix."""
         return self._name
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Rows whose numbers the table needs."""
+        names = dict.fromkeys(self.rows)
+        for hypothesis in self.hypotheses.values():
+            names |= dict.fromkeys((hypothesis.over, hypothesis.row))
+        return tuple(names)
 
     def shown(self, measure: str, value: float) -> float:
         """Return the number that the table shows for a percentage."""
@@ -144,6 +168,11 @@ class TableLayout(Format):
                         shown = self.shown(measure, number.value)
                         numbers[run.algorithm, head] = PrintedNumber(shown, number.digits)
         return numbers
+
+    def source_set(self, head: str) -> record.SetRecord | None:
+        """Return the column's set as the source has it; None if the source lacks it."""
+        sets = cells.read(self.source).protocol.sets if self.source else ()
+        return next((tested for tested in sets if tested.name == self.columns[head].set), None)
 
 
 def _find_number(stored: Mapping[str, float], name: record.MetricName) -> PrintedNumber | None:

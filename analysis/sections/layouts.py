@@ -1,4 +1,4 @@
-"""Tables laid out as a paper's (`report=`): scores of chosen epochs.
+"""Tables laid out as a paper's (`report=`): scores of chosen epochs and gains of one row over another.
 
 Files name the rows and columns (`layout_file`). Beside our numbers stand those that the paper printed.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from biasbed import measures
 from biasbed.analysis import layout_file, scores
 from biasbed.analysis.columns import Column, measured_by
-from biasbed.analysis.layout_file import PrintedNumber, TableLayout
+from biasbed.analysis.layout_file import Hypothesis, PrintedNumber, TableLayout
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.table_model import (
     MISSING,
@@ -29,8 +31,10 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.result import Analysis, number
 from biasbed.analysis.sections.section import CsvFile, PrintedTable, Section, Sentences, ShownPart
+from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.selection.bias_measures import measure_at
 from biasbed.analysis.selection.select import ChosenRun, Selected
+from biasbed.analysis.statistics import per_set
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError, listed
 from biasbed.system import commands
@@ -41,6 +45,12 @@ if TYPE_CHECKING:
 FILE = "layouts.csv"
 # value: as the table shows it, so an error if it shows errors.
 COLUMNS = ("layout", "row", "column", "run_id", "measure", "value", "higher_is_better", "images")
+RUNS, PAIRED, IMAGES = "runs", "paired images", "images"  # what an interval is of
+INTERVALS = {
+    RUNS: "over runs (Welch's t)",
+    PAIRED: "for one run each, over the images that both classified (bootstrap); it says nothing about other seeds",
+    IMAGES: "over images, as if each row were tested on other images (Newcombe 1998, method 10), which is too wide",
+}
 
 
 class LayoutValues(NamedTuple):
@@ -107,7 +117,7 @@ def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequ
         _check(layout, sets, {chosen.pool.algorithm for chosen in selected.choices})
         for chosen in selected.choices:
             algorithm = chosen.pool.algorithm
-            if algorithm in layout.rows:
+            if algorithm in layout.needed:
                 lines += [(layout.name, algorithm, *value) for value in _read_values(layout, chosen)]
     return pd.DataFrame(lines, columns=list(COLUMNS)).round({"value": DIGITS})
 
@@ -117,7 +127,7 @@ def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -
         cells = [column.cell for column in sets if head.shows(column)]
         if len(cells) > 1:
             raise UsageError(f"report={layout.name}: '{head.set}' is a column of several cells: {listed(cells)}")
-    if not set(layout.rows) & set(rows):
+    if not set(layout.needed) & set(rows):
         ways = "; ".join(missing(layout, rows))
         raise UsageError(f"report={layout.name}: none of its rows is among the runs: {ways}")
 
@@ -125,7 +135,7 @@ def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -
 def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
     """Return a line for each row that the runs lack, with the command that makes it."""
     lines = []
-    for name in layout.rows:
+    for name in layout.needed:
         if name in rows:
             continue
         command = ""
@@ -153,6 +163,101 @@ def _read_values(layout: TableLayout, chosen: ChosenRun) -> Iterator[tuple[objec
             yield head, candidate.run.id, measure, layout.shown(measure, value), is_higher, column.images
 
 
+# --- gains ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Gain of a row over another in points; above 0 is better, also if less of the measure is better."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    of: str = ""  # kind of the interval; empty without one
+
+    @property
+    def is_sure(self) -> bool:
+        """True if 0 is outside the interval."""
+        return bool(self.of) and not self.low <= 0 <= self.high
+
+
+def gain(
+    frame: pd.DataFrame, row: str, other_row: str, alpha: float, paired: pd.DataFrame | None = None
+) -> Gain | None:
+    """Return the gain of a row over another, from the values of one column; None if one of the two has none.
+
+    With two runs of each the interval is Welch's, over runs. With fewer only accuracies have one, over images: from the
+    decisions on each image (paired: `single_runs.COLUMNS`, of this column), else as if the two had been tested on
+    different images (`independent`).
+    """
+    sides = [frame.loc[frame["row"] == name, "value"].to_numpy(dtype="float64") for name in (row, other_row)]
+    if not all(map(len, sides)):
+        return None
+    first = frame.iloc[0]
+    sign = 1 if first["higher_is_better"] else -1
+    difference = sign * float(sides[0].mean() - sides[1].mean())
+    if min(map(len, sides)) > 1:
+        low, high, _ = per_set.welch(sides[0], sides[1], 1 - alpha)
+        return Gain(difference) if math.isnan(low) else Gain(difference, *_turn(sign, low, high), RUNS)
+    if first["measure"] != "accuracy" or first["images"] < 1:
+        return Gain(difference)
+    bounds = _find_paired(paired, row, other_row)
+    if bounds is not None:
+        return Gain(difference, *bounds, PAIRED)  # of accuracies, of which more is better
+    low, high = independent(float(sides[0].mean()), float(sides[1].mean()), int(first["images"]), alpha)
+    return Gain(difference, *_turn(sign, low, high), IMAGES)
+
+
+def _turn(sign: int, low: float, high: float) -> tuple[float, float]:
+    """Return the bounds of the difference times the sign, the lower one first."""
+    if sign > 0:
+        return (low, high)
+    return (-high, -low)
+
+
+def _find_paired(paired: pd.DataFrame | None, row: str, other_row: str) -> tuple[float, float] | None:
+    """Return the interval of the difference of two rows with one run, over the images that both have decided on."""
+    for line in () if paired is None else paired.to_dict("records"):
+        if (line["num_runs_a"], line["num_runs_b"]) == (1, 1):
+            if (line["a"], line["b"]) == (row, other_row):
+                return line["low"], line["high"]
+            if (line["b"], line["a"]) == (row, other_row):
+                return -line["high"], -line["low"]
+    return None
+
+
+def printed_gain(layout: TableLayout, head: str, row: str, other_row: str, alpha: float) -> Gain | None:
+    """Return the gain by the numbers that the layout's source printed; None if it lacks one of both."""
+    printed = layout.published()
+    if (row, head) not in printed or (other_row, head) not in printed:
+        return None
+    first, second = printed[row, head].value, printed[other_row, head].value
+    tested = layout.source_set(head)
+    measure = ""
+    if tested:
+        measure = layout.columns[head].measure_of(tested)
+    is_higher = measures.find_measure(measure).higher_is_better and not layout.is_error(measure)
+    sign = 1 if is_higher else -1
+    difference, images = round(sign * (first - second), DIGITS), tested.images if tested else 0
+    if measure != "accuracy" or images < 1:
+        return Gain(difference)
+    return Gain(difference, *_turn(sign, *independent(first, second, images, alpha)), IMAGES)
+
+
+def independent(first: float, second: float, images: int, alpha: float) -> tuple[float, float]:
+    """Return the interval of first - second, percentages of as many images each (Newcombe 1998, method 10), in points.
+
+    It takes the two for independent. On the same images they mostly agree, so that it is wider than need be; how much
+    they agree is in the decisions, not in the percentages.
+    """
+    shares = [value / 100 for value in (first, second)]
+    (low_1, high_1), (low_2, high_2) = (measures.wilson(round(s * images), images, 1 - alpha) for s in shares)
+    difference = shares[0] - shares[1]
+    low = difference - math.hypot(shares[0] - low_1, high_2 - shares[1])
+    high = difference + math.hypot(high_1 - shares[0], shares[1] - low_2)
+    return 100 * low, 100 * high
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -160,15 +265,22 @@ def lay_out(layout: TableLayout, values: pd.DataFrame, analysis: Analysis, links
     """Return a table in the layout that a paper prints, with the published value beside ours. values: `COLUMNS`."""
     frame = values[values["layout"] == layout.name]
     columns = [TableColumn("", prepared("name"), printed="", align="l")]
-    records: dict[str, dict[Any, TableCell]] = {row: {"name": text_cell(label)} for row, label in layout.rows.items()}
+    labels = dict.fromkeys(layout.hypotheses) if layout.hypotheses else layout.rows
+    records: dict[str, dict[Any, TableCell]] = {}
+    for row, label in labels.items():
+        records[row] = {"name": text_cell(row if label is None else label)}
     printed = layout.published()
     for head in layout.columns:
         shown = analysis.label(head)
         columns.append(TableColumn(shown, prepared(("column", head)), printed=shown, style="turned", name=head))
         of_column = frame[frame["column"] == head]
-        for row, cell in _score_cells(analysis, layout, of_column, printed, head, links).items():
+        if layout.hypotheses:
+            cells = _gain_cells(analysis, layout, of_column, head, links)
+        else:
+            cells = _score_cells(analysis, layout, of_column, printed, head, links)
+        for row, cell in cells.items():
             records[row]["column", head] = cell
-    caption = _describe(analysis, layout, frame)
+    caption = _describe_gains(analysis, layout, frame) if layout.hypotheses else _describe(analysis, layout, frame)
     title = layout.title or layout.name
     oracle = ""
     if analysis.rule.oracle:
@@ -215,6 +327,43 @@ def _score_cells(
     return cells
 
 
+def _gain_cells(
+    analysis: Analysis, layout: TableLayout, values: pd.DataFrame, head: str, links: Links
+) -> dict[str, TableCell]:
+    """Return a column's cells by hypothesis: what its row gains over the other, in bold if the interval excludes 0."""
+    cells = {}
+    for name, pair in layout.hypotheses.items():
+        ours = _our_gain(analysis, layout, values, pair, head)
+        theirs = printed_gain(layout, head, pair.row, pair.over, analysis.alpha)
+        published = ""
+        if theirs:
+            published = " ".join(filter(None, _gain_texts(theirs)))
+        if ours is None:
+            if theirs is not None:
+                cells[name] = TableCell("", theirs.value, published=published)
+            continue
+        text, interval = _gain_texts(ours)
+        cells[name] = TableCell(
+            text, ours.value, spread=interval, published=published, href=links.to_algorithm(pair.row), bold=ours.is_sure
+        )
+    return cells
+
+
+def _our_gain(
+    analysis: Analysis, layout: TableLayout, values: pd.DataFrame, pair: Hypothesis, head: str
+) -> Gain | None:
+    """Return the gain of our own runs on a column; None if one of the two rows has none."""
+    paired = analysis.data(SINGLE_RUNS).table
+    of_set = paired[paired["dataset"] == layout.columns[head].set]
+    return gain(values, pair.row, pair.over, analysis.alpha, of_set)
+
+
+def _gain_texts(gain: Gain) -> tuple[str, str]:
+    """Return the value and its interval; the latter empty if there is none."""
+    value, low, high = (f"{round(number, 1) + 0.0:+.1f}" for number in (gain.value, gain.low, gain.high))
+    return value, f"[{low} to {high}]" if gain.of else ""
+
+
 def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> str:
     """Say what the cells are."""
     parts = []
@@ -224,6 +373,27 @@ def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> s
     if layout.source:
         printed = f"as printed ({layout.source})."
         parts.append(f"Below: {printed}" if len(frame) else wording.capitalized(printed))
+    return " ".join(parts)
+
+
+def _describe_gains(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> str:
+    """Say what the gains are, and what their intervals are of."""
+    ours, theirs = [], []
+    for pair in layout.hypotheses.values():
+        for head in layout.columns:
+            ours.append(_our_gain(analysis, layout, frame[frame["column"] == head], pair, head))
+            theirs.append(printed_gain(layout, head, pair.row, pair.over, analysis.alpha))
+    gains = [gain for gain in (*ours, *theirs) if gain]
+    kinds = dict.fromkeys(gain.of for gain in gains if gain.of)
+    intervals = "; ".join(INTERVALS[kind] for kind in kinds) or "no interval is known"
+    level = f"{100 * (1 - analysis.alpha):g}"
+    parts = [f"Gain of one row over another in points; above 0 is better, also for errors. {level} %: {intervals}."]
+    if any(not gain.of for gain in gains):
+        parts.append("Measures that are no share of images have no interval: one number does not show its scatter.")
+    parts.append("Bold: 0 is outside the interval, which is of this pair and set alone.")
+    if layout.source:
+        printed = f"from what was printed ({layout.source})."
+        parts.append(f"Below: {printed}" if any(ours) else wording.capitalized(printed))
     return " ".join(parts)
 
 

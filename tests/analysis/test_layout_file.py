@@ -56,14 +56,15 @@ def test_every_layout_is_whole() -> None:
         layout = layout_file.read(name)
         printed = layout.published()
         assert layout.title
-        assert {row for row, _ in printed} >= set(layout.rows), name
+        assert {row for row, _ in printed} >= set(layout.needed), name
         assert {head for _, head in printed} == set(layout.columns), name
 
 
 WRONG = {
     "title: a\nrows: {x: }\n": "'columns' is missing",
-    "columns: {A: {set: a}}\n": "'rows' is missing",
+    "columns: {A: {set: a}}\n": "a layout has either rows or hypotheses",
     "columns: {A: {sett: a}}\nrows: {x: }\n": "columns.A: unknown entry 'sett'; did you mean 'set'?",
+    "columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n": "hypotheses.h: 'over' is missing",
     "columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n": "printed.B: there is no such column",
     "columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n": "printed.A.x: should be a number",
     "columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n": "'accuracy' or 'error'; did you mean 'error'?",
