@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -61,7 +60,9 @@ def __getattr__(name: str) -> Any:
         places = offers("function") if not name.startswith("_") else {}
         if name in places:
             return resolve_name(places[name])
-        raise AttributeError(f"module 'biasbed' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
+        from biasbed.api.unknown_names import make_error
+
+        raise make_error("biasbed", name, [*_NAMES, *places])
     if name not in _LIGHT:
         from biasbed.system.extra import refuse_without_extra
 

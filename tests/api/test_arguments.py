@@ -49,6 +49,9 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
 
 def test_completion_shows_public_names_alone() -> None:
     assert dir(biasbed) == sorted([*biasbed.__all__, *plugin_loader.offers("function")])
+    assert dir(biasbed.methods) == biasbed.methods.__all__
+    assert {"Fog", "Frost"} < set(dir(biasbed.corruptions))
+    assert all(name[0].isupper() for name in dir(biasbed.corruptions))
 
 
 HEADER = '''\
@@ -140,7 +143,7 @@ def test_type_checkers_are_told_the_same(renew: bool) -> None:
 def test_arguments_have_names(function: str, names: tuple[str, ...]) -> None:
     parameters = inspect.signature(getattr(biasbed, function)).parameters
     assert set(names) <= parameters.keys()
-    command = {"compare": "output_dir", "evaluate": "nproc", "Evaluator": "nproc", "train": "none"}[function]
+    command = {"compare": "report", "evaluate": "nproc", "Evaluator": "nproc", "train": "none"}[function]
     assert command not in parameters
 
 
@@ -148,8 +151,14 @@ def test_arguments_have_names(function: str, names: tuple[str, ...]) -> None:
     ("call", "message"),
     [
         (lambda: biasbed.evaluate(print, transforms=print), "unknown setting 'transforms'; did you mean 'transform'"),
-        (lambda: biasbed.train(seed="x"), "seed=x: input should be a valid integer"),
+        (lambda: biasbed.evaluate(print, suite=3), "suite=3: should be text"),
+        (lambda: biasbed.evaluate(print, batch_size=0.5), "batch_size=0.5: should be a whole number"),
+        (lambda: biasbed.evaluate(print, quiet="no"), "quiet='no': should be True or False"),
+        (lambda: biasbed.Evaluator().after_epoch(print, "x"), "epoch='x': should be a whole number"),
+        (lambda: biasbed.train(seed="x"), "seed='x': should be a whole number"),
         (lambda: biasbed.train(output_dir="\0"), "output_dir='.x00': has characters that no file or server takes"),
+        (lambda: biasbed.runs(study=3), "study=3: should be text"),
+        (lambda: biasbed.trust([1], [2], alpha="x"), "alpha='x': should be a number"),
         (lambda: biasbed.compare(5), "scores: give a DataFrame, a file, or a list of files"),
         (lambda: biasbed.compare("x.csv", output_dir="x"), "output_dir= is a setting of the command `biasbed compare`"),
     ],

@@ -158,6 +158,17 @@ def test_a_wrong_argument_is_refused_at_once(arguments: dict[str, Any], message:
         biasbed.datasets.load(**{"name": "figures", **arguments})
 
 
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    for module, name, message in (
+        (biasbed, "evaluat", "module 'biasbed' has no attribute 'evaluat'; did you mean 'evaluate'"),
+        (biasbed.corruptions, "Fogg", "module 'biasbed.corruptions' has no attribute 'Fogg'; did you mean 'Fog'"),
+        (biasbed.methods, "corall", "module 'biasbed.methods' has no attribute 'corall'; did you mean 'coral'"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(module, name)
+        assert not hasattr(module, "__wrapped__")
+
+
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +206,8 @@ def test_padain_gives_each_image_the_moments_of_another() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda methods: methods.coral(torch.rand(8, 16)), r"methods.coral takes a list of features \[B,d\]"),
+        (lambda methods: methods.irm_penalty(torch.rand(8), torch.zeros(8)), r"irm_penalty takes logits \[N,K\]"),
         (lambda methods: methods.InfoDrop(nn.Linear(3, 3)), "InfoDrop takes a convolution .*, not a Linear"),
         (lambda methods: methods.PAdaIN(p=2.0), "p=2.0"),
     ],

@@ -11,12 +11,32 @@ import operator
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from types import UnionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from biasbed.errors import UsageError
 from biasbed.settings import Spec
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PlainType(NamedTuple):
+    """Type of a plain argument, as `isinstance` takes it, and its name in messages."""
+
+    types: Any
+    name: str
+
+
+# Annotation -> the type that is checked; arguments of other types are checked where they are used.
+PLAIN_TYPES = {
+    "int": PlainType(Integral, "a whole number"),
+    "float": PlainType(Real, "a number"),
+    "bool": PlainType(bool, "True or False"),
+    "str": PlainType(str, "text"),
+    "str | Path": PlainType((str, os.PathLike), "a path"),
+    "str | os.PathLike[str]": PlainType((str, os.PathLike), "a path"),
+}
 
 
 class _Usual:
@@ -26,21 +46,39 @@ class _Usual:
         return "..."
 
 
-def with_settings(settings: Mapping[str, Spec], is_open: bool = True) -> Callable[[F], F]:
-    """Return a decorator that shows an argument for each setting in place of a function's `**`; a group is one.
+def public(settings: Mapping[str, Spec] | None = None, is_open: bool = True) -> Callable[[F], F]:
+    """Return a decorator of a public function: wrong types of plain arguments are refused in a line.
 
-    is_open: the function takes further ones, those of suites and methods, and its defaults depend on them.
+    settings: those that the function's `**` takes, which become arguments of its signature; a group, as `optim`, is
+    one. is_open: it takes further ones, those of suites and methods, and its defaults depend on them.
     """
 
     def decorate(function: F) -> F:
-        signature = _add_settings(inspect.signature(function), settings, is_open)
-        setattr(function, "__signature__", signature)  # noqa: B010
-        return function
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for name, value in signature.bind(*args, **kwargs).arguments.items():
+                _refuse_other_type(name, str(signature.parameters[name].annotation), value)
+            return function(*args, **kwargs)
+
+        if settings is not None:
+            setattr(checked, "__signature__", _with_settings(signature, settings, is_open))  # noqa: B010
+        return typing.cast(F, checked)
 
     return decorate
 
 
-def _add_settings(signature: inspect.Signature, settings: Mapping[str, Spec], is_open: bool) -> inspect.Signature:
+def _refuse_other_type(name: str, annotation: str, value: Any) -> None:
+    kind = PLAIN_TYPES.get(annotation.removesuffix(" | None"))
+    if kind is None or (value is None and annotation.endswith(" | None")):
+        return
+    if not isinstance(value, kind.types) or (isinstance(value, bool) and kind.types is not bool):
+        raise UsageError(f"{name}={value!r}: should be {kind.name}")
+
+
+def _with_settings(signature: inspect.Signature, settings: Mapping[str, Spec], is_open: bool) -> inspect.Signature:
+    """Return the signature with an argument for each setting and group in place of `**`, which stays last if open."""
     parameters = dict(signature.parameters)
     rest = parameters.popitem()[1]
     for name, spec in settings.items():

@@ -24,7 +24,7 @@ from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
 from biasbed.analysis.tables.understood import Understood
 from biasbed.analysis.tables.user_scores import UserScores, select_scores
-from biasbed.api.arguments import with_settings
+from biasbed.api.arguments import public
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
 from biasbed.settings import build, flat, nearest, specs
@@ -47,12 +47,9 @@ LATEX = ("scores", "ranks", "nemenyi", "pairs")
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 # Settings of the command alone: its files, and what it shows of a table.
 OF_THE_COMMAND = ("scores", "format", "output_dir", "dry_run")
-ARGUMENTS = {name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}
 
 
-@with_settings(
-    {name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False
-)
+@public({name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False)
 def compare(scores: Scores, **options: Any) -> ScoreComparison:
     """Compare methods by their scores on data sets.
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.tv_tensors import Image as ImageTensor
 
+from biasbed.api.unknown_names import make_error
 from biasbed.data.corruptions import SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import round_trip
 from biasbed.data.corruptions.suppression import (
@@ -342,3 +343,13 @@ class ChannelShuffle(Suppress):
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(seed=seed)
+
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> object:
+        raise make_error("biasbed.corruptions", name, __dir__())
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Keyed))

@@ -15,10 +15,10 @@ import torch
 from biasbed import suites
 from biasbed.algorithms.make import mean_std
 from biasbed.api.active_run import is_run_active, log_metrics
-from biasbed.api.arguments import with_settings
+from biasbed.api.arguments import public
 from biasbed.api.card import Card
 from biasbed.api.given_model import TransformImage, name_model, prepare_images, wrap_model
-from biasbed.api.model_state import Model, find_device, unchanged
+from biasbed.api.model_state import CHANGED, Model, find_device, run_unchanged
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
 from biasbed.errors import UsageError
@@ -103,7 +103,7 @@ def _can_be_sent(function: object) -> bool:
     return True
 
 
-@with_settings(SETTINGS)
+@public(SETTINGS)
 def evaluate(
     model: Model,
     suite: str | None = None,
@@ -174,7 +174,7 @@ class LoopEvaluator:
         ...         evaluator.after_epoch(model, epoch)
     """
 
-    @with_settings(SETTINGS)
+    @public(SETTINGS)
     def __init__(
         self,
         suite: str | None = None,
@@ -212,17 +212,20 @@ class LoopEvaluator:
             raise UsageError(f"every={every}: should be at least 1")
         self.every = every
         self._request = request
+        self._process = os.getpid()
         self._evaluation: Evaluation | None = None
         self._evaluator: Evaluator | None = None
 
     def __call__(self, model: Model) -> Card:
         """Test the model as it is now and return its card; nothing is logged."""
+        if self._process != os.getpid():
+            raise UsageError("this Evaluator was made in another process: make one in the process that calls it")
         device = find_device(model, self._request.device)
-        with convert_errors(), unchanged(model, device):
-            return self._test(model, device)
+        with convert_errors():
+            return run_unchanged(model, device, lambda: self._test(model, device))
 
     def _test(self, model: Model, device: torch.device) -> Card:
-        """Test a model that is in evaluation mode on the device."""
+        """Test a model that is in evaluation mode on the device. Raises UsageError if it changes meanwhile."""
         request = self._request
         tested, options = request.load(model, device), replace(request.options, model=name_model(model))
         evaluation, evaluator = self._evaluation, self._evaluator
@@ -239,9 +242,12 @@ class LoopEvaluator:
         evaluator.capture.attach(tested.module)
         self._evaluation = evaluation
         results = evaluate_in_memory(evaluation, evaluator, request.quiet)
+        if replace(tested).weights != tested.weights:
+            raise UsageError(CHANGED)
         self._evaluator = evaluator
         return Card(evaluation, results)
 
+    @public()
     def after_epoch(self, model: Model, epoch: int) -> Card | None:
         """Test the model after every `every`-th epoch and log its metrics into the active MLflow run.
 

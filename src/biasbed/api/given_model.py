@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from biasbed import record
-from biasbed.api.model_state import Model
+from biasbed.api.model_state import CHANGED, Model, fingerprint
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
 from biasbed.data.watermark import Watermark
@@ -144,6 +144,12 @@ class GivenNetwork(nn.Module):
         self.backbone = model if isinstance(model, nn.Module) else _Function(model)
         self.mean_std = None if mean_std is None else by_channel(mean_std, channels)
         self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
+        self.width: int | None = None  # number of outputs, once the model was tried
+        self.state: object = None  # of the model from then on
+
+    def watch(self, width: int) -> None:
+        """From now on raise UsageError if the model changes, or the number of its outputs."""
+        self.width, self.state = width, fingerprint(self.backbone)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.device)
@@ -155,6 +161,10 @@ class GivenNetwork(nn.Module):
                 f"the model returns {describe_output(logits)} for {len(x)} images, and should return logits "
                 f"[{len(x)},classes]: {_advise(logits)}"
             )
+        if self.width not in (None, logits.shape[1]):
+            raise UsageError(f"the model returns {logits.shape[1]} outputs, and before it returned {self.width}")
+        if self.state not in (None, fingerprint(self.backbone)):
+            raise UsageError(CHANGED)
         return logits
 
 
@@ -205,6 +215,7 @@ def wrap_model(
     names = _check_classes(classes, outputs)
     if not any(True for _ in network.parameters()):
         network.register_buffer("logits", logits.float().cpu())
+    network.watch(outputs)
     how = None
     if network.mean_std is not None:
         how = Normalisation(*network.mean_std, "given", preparation.why)

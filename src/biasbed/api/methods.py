@@ -13,16 +13,21 @@ Losses and penalties, each a function of tensors:
 
 from __future__ import annotations
 
-from biasbed.algorithms.contrastive import contrastive
-from biasbed.algorithms.coral import coral
-from biasbed.algorithms.infodrop import drop_weights
-from biasbed.algorithms.irm import irm_penalty
-from biasbed.algorithms.mmd import mmd
-from biasbed.algorithms.padain import swap_statistics
-from biasbed.algorithms.rebias import hsic
-from biasbed.algorithms.relative_difficulty import amplified as bias_amplified
+from typing import TYPE_CHECKING
+
 from biasbed.api.layers import InfoDropLayer as InfoDrop
 from biasbed.api.layers import PAdaINLayer as PAdaIN
+from biasbed.api.losses import (
+    bias_amplified,
+    contrastive,
+    coral,
+    drop_weights,
+    hsic,
+    irm_penalty,
+    mmd,
+    swap_statistics,
+)
+from biasbed.api.unknown_names import make_error
 
 __all__ = [
     "InfoDrop",
@@ -36,3 +41,12 @@ __all__ = [
     "mmd",
     "swap_statistics",
 ]
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> object:
+        raise make_error("biasbed.methods", name, __all__)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

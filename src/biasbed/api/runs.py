@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.api.arguments import with_settings
+from biasbed.api.arguments import public
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import flat, nearest, refuse_unknown, specs
@@ -63,7 +63,7 @@ class TrainedRun:
         return _read_parquet(path.read_bytes())
 
 
-@with_settings(specs(Config))
+@public(specs(Config))
 def train(
     suite: str | None = None,
     algorithm: str | None = None,
@@ -107,6 +107,7 @@ def train(
     return TrainedRun(str(trained.folder.read_state().get("run_id", "")), trained.folder.path)
 
 
+@public()
 def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
     """Return the metrics of tracked runs, a row each: run, row, seed, set, epoch, metric, value, and further tags.
 
@@ -149,6 +150,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+@public()
 def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: str = "auto") -> pd.DataFrame:
     """Return a tracked run's decisions on a set, an image a row, with the columns that docs/evaluation.md lists.
 

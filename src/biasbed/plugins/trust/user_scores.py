@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biasbed.api.arguments import public
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.intervals import RESAMPLES
@@ -32,6 +33,7 @@ FEWEST_CALIBRATING = 10  # images
 PARTS = ("logits", "labels", "features", "groups", "images")
 
 
+@public()
 def trust(
     scores: Any,
     calibration: Any,
