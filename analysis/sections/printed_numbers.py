@@ -110,10 +110,12 @@ def describe_tests(data: PrintedEvidence, analysis: Analysis) -> list[str]:
         verb = "has" if num_untested == 1 else "have"
         lines.append(f"{count(num_untested, 'comparison')} {verb} no test, as both deviations are printed as 0.")
     lower = {column.name for column in analysis.sets if not column.higher_is_better}
-    for row in _best_first(significant, main(analysis)).head(MOST_LINES).itertuples(index=False):
-        better, worse = (row.a, row.b) if (row.difference > 0) != (row.dataset in lower) else (row.b, row.a)
-        least, most = sorted((abs(row.low), abs(row.high)))
-        lines.append(f"{row.dataset}: {better} better than {worse} by {least:.3g} to {most:.3g} (p = {row.p_holm:.2g})")
+    shown = _best_first(significant, main(analysis)).head(MOST_LINES)
+    columns = ["dataset", "a", "b", "difference", "low", "high", "p_holm"]
+    for dataset, a, b, difference, low, high, p in shown[columns].itertuples(index=False, name=None):
+        better, worse = (a, b) if (difference > 0) != (dataset in lower) else (b, a)
+        least, most = sorted((abs(low), abs(high)))
+        lines.append(f"{dataset}: {better} better than {worse} by {least:.3g} to {most:.3g} (p = {p:.2g})")
     if len(significant) > MOST_LINES:
         lines.append(f"and {len(significant) - MOST_LINES} more (printed_tests)")
     return lines
