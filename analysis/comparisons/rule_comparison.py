@@ -1,4 +1,9 @@
-"""Selection rules compared on the same runs: scores under each."""
+"""Selection rules compared on the same runs: scores under each, and the winners of a search.
+
+The Align-Conflict paper's table 4 has a row per criterion by which hyper-parameters and epochs of a search were chosen:
+the means over methods of all measures of the test set. Nothing but the search itself is trained for it; so the later
+stages of a search began with the best values by the search's own objective, whatever the criterion.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column, names_of
+from biasbed.analysis.columns import Column, measured_columns, names_of
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
@@ -24,6 +29,7 @@ from biasbed.analysis.selection.rules import (
     Rule,
 )
 from biasbed.analysis.selection.select import (
+    CHOICE_COLUMNS,
     Rules,
     Selected,
     choice_table,
@@ -43,8 +49,42 @@ if TYPE_CHECKING:
 
 ORACLE = "best_epoch"  # each set's own best epoch, an upper bound for rules that take one epoch
 COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
+WINNER_COLUMNS = ("rule", "oracle", "labels", "algorithm", "cell", "repeat", "dataset", "run_id", "trial")
+CRITERION_COLUMNS = ("rule", "oracle", "labels", "dataset", "num_algorithms")
 # Columns of run tables by which rules are compared.
 COMPARED = ("algorithm", "cell", "dataset", "score", "run_id", "replicate", *measures.SUMMARY)
+
+
+@dataclass(frozen=True)
+class Winners:
+    """Choices of every rule from a search; empty without a search."""
+
+    each: pd.DataFrame  # WINNER_COLUMNS, settings that the search varied, then all measures of the test sets, as shown
+    settings: tuple[str, ...] = ()  # of these columns
+    measures: tuple[str, ...] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)  # after the point, of the measures that reports print
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """`CRITERION_COLUMNS` and all measures: means over the methods that all rules have, by rule and set.
+
+        Of several repeats a method has its mean. Empty if a method has no value.
+        """
+        names = list(self.measures)
+        if self.each.empty:
+            return pd.DataFrame(columns=[*CRITERION_COLUMNS, *names])
+        keys = ["rule", "oracle", "labels", "dataset"]
+
+        def mean(values: pd.Series[float]) -> float:
+            return float(values.mean(skipna=False))
+
+        of_methods = under_every_rule(self.each).groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
+        by_rule = of_methods.groupby(keys, sort=False)
+        means = by_rule.agg(mean).assign(num_algorithms=by_rule.size()).round(DIGITS).reset_index()
+        return means[[*CRITERION_COLUMNS, *names]]
+
+
+NO_WINNERS = Winners(pd.DataFrame(columns=list(WINNER_COLUMNS)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +97,7 @@ class RuleScores:
     scores: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.score_table
     reduced: pd.DataFrame = field(default_factory=pd.DataFrame)  # strict_setting.rescore_without of `runs`
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)  # select.choice_table
+    winners: Winners = NO_WINNERS
     measured: pd.DataFrame = field(default_factory=pd.DataFrame)  # bias_measures.measure_choices
     skipped: str = ""  # the reason; the tables are empty then
     needs: str = ""  # labels that it takes besides the classes of validation images
@@ -147,13 +188,15 @@ def score_rule(
 ) -> RuleScores:
     """Return what a rule has chosen as tables."""
     table = run_table(selected.values, runs, sets, protocols)
+    choices = choice_table(rule, selected)
     return RuleScores(
         name=rule.name,
         oracle=rule.oracle,
         runs=table,
         scores=score_table(table, list(dict.fromkeys(run.algorithm for run in runs)), names_of(sets)),
         reduced=rescore_without(table, selected, overlaps),
-        choices=choice_table(rule, selected),
+        choices=choices,
+        winners=choose_winners(choices, rule, selected),
         measured=measure_choices(selected),
         needs=" and ".join(rule.needs),
         labels=rule.labels,
@@ -201,7 +244,37 @@ def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -
     return groups.agg(gap="mean", gap_std="std").round(DIGITS).reset_index()
 
 
+# --- winners of a search ----------------------------------------------------------------------------------------------
+
+
 def under_every_rule(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the algorithms that all rules have. table: with columns `rule` and `algorithm`."""
     algorithms_by_rule = [set(names) for _, names in table.groupby("rule")["algorithm"]]
     return table[table["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+
+
+def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Winners:
+    """Return the trials of searches that a rule chose. choices: `select.choice_table` of `selected`."""
+    if not any(chosen.pool.is_search for chosen in selected.choices):
+        return NO_WINNERS
+    settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
+    rows = []
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for line, (pool, candidate, shown, protocol, steps) in zip(
+        choices.to_dict("records"), selected.choices, strict=True
+    ):
+        if not pool.is_search:
+            continue
+        values = {}
+        set_name = shown.set_record.name
+        derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
+        of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
+        for measure, column in measured_columns(shown, of_set, protocol).items():
+            values[measure] = column.scale * candidate.history.mean(column.metric, steps)
+            if column.higher_is_better:
+                digits[measure] = column.digits
+        names |= dict.fromkeys(values)
+        rows.append(line | {"labels": " and ".join(rule.needs), **values})
+    frame = pd.DataFrame(rows).reindex(columns=[*WINNER_COLUMNS, *settings, *names]).round(dict.fromkeys(names, DIGITS))
+    return Winners(frame, tuple(settings), tuple(names), digits)

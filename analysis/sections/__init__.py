@@ -56,6 +56,7 @@ SECTIONS = (
     _Listed(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
     _Listed(SCORES, "single_runs:SINGLE_RUNS"),
     _Listed(SCORES, "selection_cost:SELECTION_COST"),
+    _Listed(TRAININGS, "search_winners:SEARCH_WINNERS"),
     _Listed(SCORES, "ranks.conclusions:CONCLUSIONS"),
     _Listed(SCORES, "ranks.conclusions:CERTAINTY"),
     _Listed(SCORES, "ranks:RANKS"),

@@ -1,13 +1,15 @@
-"""Measures of biased data at the trials and epochs that each rule chooses."""
+"""Winners of one search under several criteria: which trial, at which epoch, and what it scores; means over methods."""
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis.result import compute
+from biasbed.analysis.report import data_files, summary
+from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.sections.biased_data import BIASED_DATA
+from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
 from biasbed.suites.debiasing import MEASURES, RULES
 from helpers.toy_runs import Recorder
 
@@ -71,19 +73,37 @@ def add(recorder: Recorder, algorithm: str, cell: str, trial: int, draw: int, ga
     )
 
 
-def test_every_rule_chooses_among_the_same_trials_and_all_measures_are_of_its_choice(searched: Recorder) -> None:
-    analysis = compute(RunStore(searched.uri), searched.options(study="search", bootstrap=200))
-    choices = analysis.choices.set_index(["rule", "algorithm", "dataset"])
-    frame = analysis.data(BIASED_DATA)
-    measured = frame.set_index(["rule", "algorithm", "dataset", "measure"])["value"]
+def analysis_of(recorder: Recorder, study: str = "search") -> Analysis:
+    return compute(RunStore(recorder.uri), recorder.options(study=study, bootstrap=200))
+
+
+def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder) -> None:
+    analysis = analysis_of(searched)
+    frame = analysis.data(SEARCH_WINNERS).each.set_index(["rule", "algorithm", "dataset"])
     for rule, draw in CHOSEN.items():
         for gain, algorithm in enumerate(("erm", "lff")):
-            place = rule, algorithm, "x-5"
-            assert tuple(choices.loc[place, ["trial", "optim.lr"]]) == (str((draw - gain) % 3), f"1e-{draw}")
+            winner = frame.loc[rule, algorithm, "x-5"]
+            assert (winner["trial"], winner["optim.lr"]) == (str((draw - gain) % 3), f"1e-{draw}")
             aligned, conflicting, accuracy = (100 * value + 5 * gain for value in TEST[draw])
-            assert measured[(*place, "accuracy")] == pytest.approx(accuracy)
-            assert measured[(*place, "conflicting_accuracy")] == pytest.approx(conflicting)
-            assert measured[(*place, "ac_score")] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
-    labels = frame.drop_duplicates("rule").set_index("rule")["labels"]
-    assert labels["worst_group"] == "groups of the validation images"
-    assert labels["validation_accuracy"] == "classes of the validation images"
+            assert winner["accuracy"] == pytest.approx(accuracy)
+            assert winner["conflicting_accuracy"] == pytest.approx(conflicting)
+            assert winner["ac_score"] == pytest.approx(2 * aligned * conflicting / (aligned + conflicting))
+    assert frame.loc[("worst_group", "erm", "x-1"), "labels"] == "groups of the validation images"
+    assert frame.loc[("validation_accuracy", "erm", "x-1"), "labels"] == ""
+
+    means = analysis.data(SEARCH_WINNERS).means.set_index(["rule", "dataset"])
+    for rule in CHOSEN:
+        both = [frame.loc[(rule, algorithm, "x-1"), "ac_score"] for algorithm in ("erm", "lff")]
+        assert means.loc[(rule, "x-1"), "ac_score"] == pytest.approx(sum(both) / 2)
+        assert means.loc[(rule, "x-1"), "num_algorithms"] == 2
+    assert means["worst_class_accuracy"].isna().all()  # nobody measured it
+
+
+def test_without_a_search_there_are_none(recorder: Recorder) -> None:
+    for algorithm in ("a", "b"):
+        recorder.train(algorithm, 0, study="own")
+    analysis = analysis_of(recorder, "own")
+    assert analysis.data(SEARCH_WINNERS).each.empty
+    assert isinstance(analysis.data(SEARCH_WINNERS).means, pd.DataFrame)
+    assert not {"winners.csv", "criteria.csv"} & set(data_files.frames(analysis))
+    assert SEARCH_WINNERS.title not in summary.render(analysis)
