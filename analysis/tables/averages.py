@@ -50,10 +50,11 @@ def find_averages(
                 notes += _wrong_average(column, path, siblings, lines, matches)
     for column in plain:
         others = [sibling for sibling in plain if sibling != column and sibling not in leaves]
-        is_measure = say.is_metric(paths[column][-1]) and not all(
-            say.is_metric(paths[sibling][-1]) for sibling in others
+        is_measure = say.is_metric("".join(paths[column][-1:])) and not all(
+            say.is_metric("".join(paths[sibling][-1:])) for sibling in others
         )
-        if is_measure and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
+        may_average = is_measure or say.has_word(" ".join(paths[column]), say.AVERAGES)
+        if may_average and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others"
     return leaves, notes
 

@@ -46,7 +46,7 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     head = say.letters(evidence.head)
     if head in say.DATASETS and head not in say.METHODS:
         return _said(False, "as the head of the first column says")
-    if head in say.METHODS:
+    if head in say.METHODS and head != "name":
         return _said(True, "as the head of the first column says")
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
@@ -60,7 +60,7 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         rows_are_methods = vote(evidence)
         if rows_are_methods is not None:
             return _said(rows_are_methods, why)
-    if say.is_variant(evidence.head):
+    if say.is_variant(evidence.head) or head == "name":
         return _said(True, "as the head of the first column says")
     rows_vary, columns_vary = _variation(evidence)
     if columns_vary > CLEAR * rows_vary:
@@ -104,7 +104,7 @@ def _by_names(evidence: Evidence) -> bool | None:
 
 
 def _count(pattern: object, names: Sequence[str]) -> int:
-    return sum(bool(pattern.search(name)) for name in names)  # type: ignore[attr-defined]
+    return sum(bool(pattern.search(name.replace("_", " "))) for name in names)  # type: ignore[attr-defined]
 
 
 def _by_numbers(evidence: Evidence) -> bool | None:

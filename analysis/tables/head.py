@@ -120,6 +120,8 @@ def _texts(row: Sequence[str]) -> int:
 def _count_head_rows(grid: Grid) -> int:
     """Return the number of lines of the head: those that are marked, and lines below without a number."""
     count = max(grid.num_head_rows, 1)
+    with_scores = [row for row in range(1, count) if _has_scores(grid, row)]  # rules may stand below them
+    count = min(count, *with_scores) if with_scores else count
     while count > 1 and count - 1 in grid.wide_rows:  # a section just below the head
         count -= 1
     numeric = _numeric_columns(grid, count)
@@ -146,6 +148,14 @@ def _count_head_rows(grid: Grid) -> int:
             break
         count += 1
     return count
+
+
+def _has_scores(grid: Grid, row: int) -> bool:
+    """Return True for a line with a name and mostly decimals, which is no line of a head even if it is marked so."""
+    name, *cells = grid.rows[row]
+    filled = [text for text in cells if not is_missing(text)]
+    scores = [text for text in filled if "." in text and is_figure(text)]
+    return bool(name) and name != grid.rows[0][0] and 2 * len(scores) > len(filled)
 
 
 def _continues_head(grid: Grid, count: int) -> bool:

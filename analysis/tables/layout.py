@@ -28,6 +28,9 @@ def find_layout(
     body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings, is_export: bool
 ) -> Layout:
     """Return the layout of a table."""
+    if columns.dataset is not None and settings.dataset == "auto" and _groups_methods(body, columns):
+        columns.texts.append(columns.dataset)
+        columns.dataset = None
     if columns.method is not None and columns.dataset is not None and settings.rows == "auto":
         return Layout(columns, "long", columns.method, _say_columns(body, columns))
     if settings.rows == "auto" and not is_export and _is_long(body, columns, settings):
@@ -38,7 +41,9 @@ def find_layout(
             "lines are data sets and columns methods, by their names and against the head (`rows` as methods turns it)"
         )
         return Layout(columns, "turned", columns.dataset, note)
-    if columns.method is not None and settings.rows != "datasets":
+    is_weak = columns.method is not None and say.letters(body.leaf(columns.method)) == "name"
+    is_weak = is_weak and settings.method == "auto" and not is_export and len(columns.scores) > 1
+    if columns.method is not None and settings.rows != "datasets" and not is_weak:
         return Layout(columns, "straight", columns.method, "lines are methods and columns data sets, as the head says")
     if is_export:
         heads = listed([body.name(column) for column in (*columns.texts, *columns.scores)], 10)
@@ -74,6 +79,20 @@ def find_layout(
         _refuse_without_methods(body, columns)
     columns.texts = [text for text in columns.texts if text != column]
     return Layout(columns, "straight" if axes.rows_are_methods else "turned", column, axes.note)
+
+
+def _groups_methods(body: Body, columns: TableColumns) -> bool:
+    """Return True if each method stands on one of several data sets: these are groups of methods."""
+    if columns.dataset is None or columns.block is not None or len(columns.scores) < 2:
+        return False
+    name_column = columns.method
+    if name_column is None and say.letters(body.leaf(columns.dataset)) in ("category", "categories", "group", "groups"):
+        name_column = next(iter(_name_columns(body, columns)), None)
+    if name_column is None:
+        return False
+    methods, datasets = body.cells(name_column), body.cells(columns.dataset)
+    pairs = set(zip(methods, datasets, strict=True))
+    return len(pairs) == len(set(methods)) and 1 < len(set(filter(None, datasets))) < len(pairs)
 
 
 def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:

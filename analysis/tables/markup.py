@@ -33,8 +33,12 @@ _BOLD = re.compile(
     r"\*\*|__|<b>|<b |<strong|\\textbf|\\mathbf|\\bf\b|\\bfseries|\\boldsymbol|\\bm\b|font-weight: ?bold"
 )
 _COMMAND = re.compile(r"\\(?:([a-zA-Z]+\*?)\s*|(.))", re.S)  # blanks behind a name are no text
-_SILENT = {"hline", "midrule", "centering", "small", "footnotesize", "scriptsize", "tiny", "hfill", "noindent", "null"}
-_LONE_COMMAND = re.compile(r"(?:\\[bi]f(?:series)?\s*)?\\([a-zA-Z]{3,})\s*(?:\{\})?")
+_SILENT = {
+    *("hline", "midrule", "centering", "small", "footnotesize", "scriptsize", "tiny", "hfill", "noindent", "null"),
+    *("textbf", "textit", "textrm", "texttt", "textsc", "emph", "underline", "mathbf", "mathrm", "boldsymbol"),
+    *("bfseries", "itshape", "text", "mbox", "makecell", "shortstack", "thead", "multirow", "multicolumn", "xspace"),
+}
+_NAMED_BY_COMMAND = re.compile(r"\s*\\([a-zA-Z]{2,})(?=-(?![0-9.]+\s*$))")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
 _EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
@@ -131,11 +135,14 @@ def clean_formula(raw: str) -> str:
 def clean_latex(raw: str) -> str:
     """Return the text of a LaTeX cell. A number below a number is its deviation."""
     out: list[str] = []
+    named = _NAMED_BY_COMMAND.match(raw)  # `\\ours-Large`
+    if named is not None and _is_word(named[1]):
+        out.append(named[1])
     _walk(raw, out)
     text = "".join(out).replace("~", " ").replace("``", "'").replace("''", "'")
     text = squeeze(text)
-    if not text and (lone := _LONE_COMMAND.fullmatch(raw.strip())) and _is_word(lone[1]):
-        return lone[1]  # a macro of the paper, such as \\ours
+    if not text:  # a macro of the paper, such as \\ours or a number
+        text = next(filter(_is_word, re.findall(r"\\([a-zA-Z]{3,})", raw)), "")
     return re.sub(r"(?<=[0-9]) (?=[.][0-9])|(?<=[0-9][.]) (?=[0-9])", "", text)
 
 

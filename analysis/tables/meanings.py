@@ -42,6 +42,8 @@ def find_meanings(paths: Sequence[tuple[str, ...]], hint: str = "") -> tuple[lis
     depth = max(map(len, paths), default=0)
     aligned = [("",) * (depth - len(path)) + path for path in paths]
     kinds = [_kind_of_level([path[level] for path in aligned], is_last=level == depth - 1) for level in range(depth)]
+    if kinds[-2:] == ["name", "name"] and _are_measures_above(aligned):
+        kinds[-2] = "metric"
     if "name" not in kinds and "metric" not in kinds:
         kinds = ["name" if kind == "setting" else kind for kind in kinds]
     meanings = []
@@ -71,6 +73,14 @@ def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
     ):
         return "variant"
     return "name"
+
+
+def _are_measures_above(paths: Sequence[tuple[str, ...]]) -> bool:
+    """Return True if the same names stand below each of several upper names, of which one is a measure."""
+    below: dict[str, list[str]] = {}
+    for path in paths:
+        below.setdefault(path[-2], []).append(path[-1])
+    return len(below) > 1 and len(set(map(tuple, below.values()))) == 1 and any(map(say.is_metric, below))
 
 
 def _without_backbone(text: str) -> str:
@@ -256,7 +266,7 @@ def _is_named_by_letters(name: str, shared: Set[str]) -> bool:
 def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     """Return the meanings with `PACS/Art` as a part of PACS, and `PACS-Art` if that is a known part."""
     result = []
-    split = [re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1) for meaning in meanings]
+    split = [re.split(r"(?<!\bw)\s*[/:]\s*", meaning.dataset, maxsplit=1) for meaning in meanings]
     if not any(len(parts) > 1 for parts in split):
         split = _parts_of_dashes(meanings)
     if not any(len(parts) > 1 for parts in split):
@@ -398,14 +408,9 @@ def _with_direction(meaning: Meaning, path: Sequence[str]) -> Meaning:
     for text in (*reversed(path), meaning.metric):
         if by_arrow := say.arrow(text):
             return replace(meaning, direction=by_arrow)
-    for text in (meaning.metric, *reversed(path)):
-        if say.is_metric(text) and (by_word := say.direction(text)):
-            return replace(meaning, direction=by_word)
-    for text in reversed(path):
-        match = re.search(r"[(\[]([^()\[\]]*)[)\]]", text)
-        if match and say.is_metric(match.group(1)):
-            return replace(meaning, direction=say.direction(match.group(1)))
-    for text in reversed(path):
+    in_brackets = re.findall(r"[(\[]([^()\[\]]*)[)\]]", " ".join(reversed(path)))
+    measures = [text for text in (*in_brackets, meaning.metric, *reversed(path)) if say.is_metric(text)]
+    for text in (*measures, *reversed(path)):
         if by_word := say.direction(text):
             return replace(meaning, direction=by_word)
     return meaning

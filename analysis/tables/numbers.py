@@ -42,7 +42,7 @@ def is_missing(text: str) -> bool:
         return True
     return (
         len(folded) < 12
-        and folded.rstrip(_MARKS + "0123456789 ") in ("-", "–", "—", "-/-")
+        and folded.rstrip(_MARKS + "0123456789 ") in ("-", "--", "–", "—", "-/-")
         and not folded[-1:].isdigit()
     )
 

@@ -49,7 +49,7 @@ class ScoreReader:
         settings = [name for name in names if say.is_setting(name)]
         if 5 * len(settings) >= 3 * len(names):
             raise UsageError(
-                f"{self.body.grid.source}: holds no scores: its lines are settings ({listed(settings, 3)})"
+                f"{self.body.grid.source}: holds no scores: its lines are settings or sizes ({listed(settings, 3)})"
             )
         rows = [row for row in range(len(names)) if self._counts(names[row])]
         rows = self._without_average_sets(rows)
@@ -80,7 +80,9 @@ class ScoreReader:
             return [f"row {row + 1}" for row in range(count)]
         names, last = [], ""
         tellers = [
-            second for second in (self.columns.metric, *self.columns.texts) if second is not None and second != column
+            second
+            for second in (self.columns.metric, self.columns.method, *self.columns.texts)
+            if second is not None and second != column
         ]
         for row in range(count):
             name = without_citation(self.body.grid.rows[row][column])
@@ -195,6 +197,8 @@ class ScoreReader:
             return {}
         paths: list[tuple[str, ...]] = []
         sections = [self.body.sections[row] for row in rows]
+        is_filled_down = self.layout.kind == "long" and self.body.grid.format != "JSON"
+        datasets = self._names(columns.dataset) if is_filled_down else self.body.cells(columns.dataset or 0)
         for row in rows:
             cells = self.body.grid.rows[row]
             if self.layout.kind == "turned":
@@ -203,7 +207,7 @@ class ScoreReader:
                 path = (self.body.sections[row], name) if is_repeated and len(set(sections)) > 1 else (name,)
             else:
                 assert columns.dataset is not None
-                path = (cells[columns.dataset],)
+                path = (datasets[row],)
                 if not path[0]:
                     raise UsageError(f"{self.body.grid.where(row)}: has no name of a method or data set")
             if columns.part is not None:
@@ -245,6 +249,7 @@ class ScoreReader:
     def _column_meanings(self, scored: Sequence[int], rows: Sequence[int]) -> dict[int, Meaning]:
         """Return what each column is a score of; of turned tables which method it is, as the data set."""
         paths = [self._path(column) for column in scored]
+        self._refuse_other_heads(scored)
         if self.layout.kind == "turned":
             names = [
                 Meaning(dataset=" ".join(map(without_citation, path)) or f"column {column + 1}")
@@ -264,6 +269,26 @@ class ScoreReader:
             meanings = self._backbones_as_parts(meanings, [meaning.dataset for meaning in meanings])
         self._refuse_unlike(scored, rows, meanings)
         return dict(zip(scored, self._with_user_blocks(meanings), strict=True))
+
+    def _refuse_other_heads(self, scored: Sequence[int]) -> None:
+        """Raise UsageError for a head of measures that count in both directions, of a seed, or of a variant."""
+        for column in scored:
+            head = self.body.name(column)
+            if "↑" in head and "↓" in head and not (self.settings.has_directions or self.settings.value_in_cell):
+                raise UsageError(
+                    f"{self.body.grid.source}: the column '{head}' has measures that count in both directions: leave "
+                    "it out with leave_out=, or say the direction with lower="
+                )
+            if re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", self.body.leaf(column), re.I):
+                raise UsageError(
+                    f"{self.body.grid.source}: the column '{head}' is a seed, and no data set: give a line per seed, "
+                    "with a column 'seed'"
+                )
+            if say.is_ablation(self.body.leaf(column)) and self.settings.rows == "auto":
+                raise UsageError(
+                    f"{self.body.grid.source}: the column '{head}' is a variant of the methods, and no data set: say "
+                    "rows=datasets if all columns are methods, rows=methods to read it as a data set, or leave_out="
+                )
 
     def _parts_of_corner(self, meanings: list[Meaning]) -> list[Meaning]:
         """Return the meanings as parts of the data set that the head of the names is; as they are if it is none."""
@@ -418,10 +443,11 @@ class ScoreReader:
 
     def _refuse_matrix(self, methods: Sequence[str], datasets: Sequence[str]) -> None:
         """Raise UsageError for a matrix of sources and targets, in which nothing is a method."""
-        if len(set(methods)) > 2 and {name.casefold() for name in methods} == {name.casefold() for name in datasets}:
+        shared = set(map(str.casefold, methods)) & set(map(str.casefold, datasets))
+        if len(shared) > 2 and 2 * len(shared) > len(datasets):
             raise UsageError(
                 f"{self.body.grid.source}: no column says the method: lines and columns have the same names "
-                f"({listed(sorted(set(methods)), 3)}), as sources and targets; give a line per method"
+                f"({listed(sorted(shared), 3)}), as sources and targets; give a line per method"
             )
 
     def finish(self, records: Sequence[NamedNumber]) -> Understood:

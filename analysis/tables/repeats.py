@@ -41,11 +41,21 @@ class NamedNumber:
 
 
 def tell_apart(
-    records: list[NamedNumber], body: Body, columns: TableColumns, is_export: bool, notes: list[str]
+    records: list[NamedNumber],
+    body: Body,
+    columns: TableColumns,
+    is_export: bool,
+    may_hold_datasets: bool,
+    notes: list[str],
 ) -> list[NamedNumber]:
-    """Return the records with names that differ. Raises UsageError if nothing tells two of them apart."""
+    """Return the records with names that differ. Raises UsageError if nothing tells two of them apart.
+
+    may_hold_datasets: a column of words may name data sets, for all that the user says.
+    """
     if _first_repeat(records) is None:
         return records
+    if may_hold_datasets:
+        _refuse_unnamed_datasets(records, body, columns)
     for step in (_by_sections, _by_run_names if is_export else None, _by_columns, _by_order):
         if step is None:
             continue
@@ -123,8 +133,32 @@ def _differing(records: Sequence[NamedNumber], body: Body, columns: TableColumns
         return _is_reference(body, column), not spoken & (say.VARIANTS | {"name"}), column
 
     texts = [column for column in columns.texts if not _is_link(body, column)]
-    settings = [column for column in columns.settings if not set(say.split_words(body.leaf(column))) & LOGGED]
+    settings = [column for column in columns.settings if not _is_measured(body, column)]
     return [column for column in sorted(texts, key=order) + settings if differs(column)]
+
+
+def _refuse_unnamed_datasets(records: Sequence[NamedNumber], body: Body, columns: TableColumns) -> None:
+    """Raise UsageError if the columns name no data set, and a column of words that crosses the methods may name it."""
+    if columns.method is None or any(say.OF_DATA.search(record.meaning.dataset) for record in records):
+        return
+    for column in columns.texts:
+        head = body.leaf(column)
+        rows = {record.row: (record.method, body.grid.rows[record.row][column]) for record in records}
+        pairs, words = set(rows.values()), {word for _, word in rows.values()}
+        is_crossed = len(pairs) > max(len(words), len({method for method, _ in pairs})) and 2 * len(words) <= len(pairs)
+        if head and is_crossed and not say.is_variant(head) and not _is_reference(body, column):
+            raise UsageError(
+                f"{body.grid.source}: methods repeat, and '{head}' may say their data set or a variant of them: say "
+                f"dataset={head}, or dataset=none"
+            )
+
+
+def _is_measured(body: Body, column: int) -> bool:
+    """Return True for a column of numbers that runs log, or of decimals of which none comes twice: it is no setting."""
+    texts = [text for text in body.cells(column) if text]
+    are_decimals = any("." in text for text in texts)
+    has_logged_head = not LOGGED.isdisjoint(say.split_words(body.leaf(column)))
+    return has_logged_head or (are_decimals and len(set(texts)) == len(texts))
 
 
 def _is_reference(body: Body, column: int) -> bool:

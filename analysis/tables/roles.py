@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -167,6 +168,7 @@ def _take_by_heads(
     if columns.method is None and settings.method != "none":
         heads = [column for column in free if say.says(head[column], say.METHODS)]
         heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
+        _refuse_side_by_side(body, heads, numeric)
         heads.sort(key=lambda column: say.METHODS.index(say.letters(head[column])))
         columns.method = heads[0] if heads else _ends_with_method(body, free)
     free = [column for column in free if column not in columns.names]
@@ -180,6 +182,17 @@ def _take_by_heads(
         seeds = [column for column in seeds if column not in columns.names and _are_seeds(cells, column)]
         seeds.sort(key=lambda column: say.SEEDS.index(_last_part(head[column])))
         columns.seed = seeds[0] if seeds else None
+
+
+def _refuse_side_by_side(body: Body, heads: Sequence[int], numeric: Sequence[int]) -> None:
+    """Raise UsageError for two tables side by side: a head of methods comes again behind columns of numbers."""
+    for first, second in itertools.combinations(heads, 2):
+        between = [column for column in numeric if first < column < second]
+        if between and body.name(first) == body.name(second):
+            raise UsageError(
+                f"{body.grid.source}: two tables stand side by side, as the head '{body.name(first)}' comes twice: "
+                "give each a file, or name the column of methods with method="
+            )
 
 
 def _ends_with_method(body: Body, columns: Sequence[int]) -> int | None:
@@ -239,7 +252,7 @@ def _take_spreads(body: Body, columns: TableColumns, numeric: list[int]) -> list
             keys.setdefault(key, column)
     for column in spreads:
         spoken = _spoken(body, column)
-        key = tuple(word for word in spoken if word not in say.SPREADS)
+        key = tuple(word for word in spoken if word not in say.SPREADS | {"error"})
         owner = keys.get(key)
         if owner is None and not key:
             before = [column_before for column_before in rest if column_before < column]
@@ -334,7 +347,8 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     values = [number.value for number in numbers]
     texts = [text for text in body.cells(column) if not is_missing(text)]
     spoken = set(say.split_words(leaf))
-    if say.has_word(leaf, say.RANKS):
+    are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
+    if say.has_word(leaf, say.RANKS if are_whole else say.RANKS - say.POSITIONS):
         return "a rank"
     if say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column):
         return "the harmonic mean of others"
@@ -344,7 +358,6 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a loss of the training"
     if say.letters(leaf) in say.ELSEWHERE:
         return "a result reported elsewhere"
-    are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
     if "year" in spoken or "date" in spoken or "année" in spoken or "jahr" in spoken or "年份" in spoken:
         return "a year"
     if are_whole and values and all(1970 <= value <= 2040 for value in values) and not say.OF_DATA.search(name):
@@ -387,16 +400,22 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     has_measure = any(map(say.is_metric, upper))
     if has_measure or (spoken & say.TIMES and say.arrow(name)):
         return False
-    if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(
-        r"n_?[a-z]", leaf.replace(" ", ""), re.I
-    ):
+    if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(r"n_?[a-z]", leaf.replace(" ", "")):
         return True
     if say.letters(leaf) in ("version", "nshot", "fewshot", "shots", "numfewshot", "fewshotk"):
         return True
     outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)) or say.split_words(leaf)
-    if outside and outside[-1] in say.TIMES | {"sec", "time"}:
+    measured = outside
+    while len(measured) > 1 and measured[-1] in say.UNITS:
+        measured = measured[:-1]
+    is_unit_below = bool(upper[0]) and leaf in ("s", "ms", "h", "GB", "MB", "sec", "min")
+    if is_unit_below or (outside and (outside[-1] in say.TIMES | {"sec"} or measured[-1] in say.TIMES)):
         return True
-    if outside and (outside[-1] in say.COSTS | {"count"} or outside[0] in ("crop", "lr")):
+    if outside and (
+        outside[-1] in say.COSTS | {"count"}
+        or measured[-1] in say.COSTS
+        or outside[0] in ("crop", "lr", "cost", "price")
+    ):
         return not say.is_metric(leaf)
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True

@@ -82,7 +82,7 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     _account_for_texts(body, cells, columns, layout)
     reader = ScoreReader(body, cells, layout, settings)
     records = reader.records()
-    records = tell_apart(records, body, columns, exported is not None, reader.notes)
+    records = tell_apart(records, body, columns, exported is not None, settings.dataset == "auto", reader.notes)
     result = reader.finish(records)
     directions = [score.direction for score in result.scores]
     is_error = settings.spread == "standard_error" or (settings.spread == "auto" and result.is_standard_error)

@@ -77,7 +77,9 @@ COSTS = _terms(
     """
 )
 TIMES = _terms("time latency runtime seconds fps speed throughput")
-RANKS = _terms("rank ranks ranking rang rango 排名 place position pos")
+POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
+UNITS = _terms("s ms us sec secs min h mb gb kb g per page pages sample samples image images img token tokens usd")
+RANKS = _terms("rank ranks ranking rang rango 排名") | POSITIONS
 GAINS = _terms("gain gains δ improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
 ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
@@ -134,7 +136,7 @@ _FILLERS = _terms(
     """
 )
 _EXTRA = re.compile(
-    r"ap_?[sml]|(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I
+    r"ap_?[sml]|r[12]|(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I
 )
 VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
 TRAINING = _terms("train training 训练集 trainset")
@@ -301,8 +303,10 @@ def average_kind(name: str) -> str:
 
 
 def is_setting(name: str) -> bool:
-    """Return True for the name of a training's setting, as a line of a table of settings has it."""
+    """Return True for the name of a training's setting or of a size of data, as a line of a table of these has it."""
     spoken = split_words(re.sub(r"[(\[].*?[)\]]", "", name))
+    if spoken and PROPERTIES.union(("num", "number", "of", "dev", "timesteps")).issuperset(spoken):
+        return True
     return spoken[-2:] in TWO_OF_SETTINGS or (bool(spoken) and spoken[-1] in LAST_OF_SETTINGS)
 
 
@@ -310,6 +314,11 @@ def is_variant(name: str) -> bool:
     """Return True for the head of what a method was made of: a backbone, a setting, or data of the training."""
     spoken = set(split_words(name))
     return bool(spoken & (VARIANTS | REFERENCES | {"pretrain", "training", "trained", "train"}))
+
+
+def is_ablation(name: str) -> bool:
+    """Return True for the head of methods with or without a part: `w/o augmentation`."""
+    return bool(re.match(r"(?:w/o?|with|without)\s", name, re.I))
 
 
 def is_rank(name: str) -> bool:

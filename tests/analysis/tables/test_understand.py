@@ -134,7 +134,7 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
             "curves over steps .* export the table of runs",
         ),
         ("method,u,v\na,84,77\nb,83\nc,1,2,3\n", "line 4: 4 entries for 3 columns"),
-        ("task,a,b\nLearning rate,1,2\nDropout,3,4\n", r"lines are settings \(Learning rate"),
+        ("task,a,b\nLearning rate,1,2\nDropout,3,4\n", r"lines are settings or sizes \(Learning rate"),
         ("method,dataset\na,u\n", "no column holds numbers; its columns are method, dataset"),
         ("method,dataset,score\n", "a table has a head, and lines of a method and its scores"),
         ("method,a,a\nx,1,2\ny,3,4\nz,7,8\n", "x on a is there twice, in the columns 'a' and 'a': leave one out"),
