@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
-from biasbed.analysis.columns import Column, blocks, by_name, names_of
+from biasbed.analysis.columns import Column, by_name
 from biasbed.errors import UsageError
 from biasbed.published import display_names
-from biasbed.settings import hint_near, nearest
+from biasbed.settings import nearest
 from biasbed.system import formats
 from biasbed.system.formats import ByName
 
@@ -35,17 +35,11 @@ class Labels:
     """Display names of methods, rows and sets."""
 
     shown: Mapping[str, str]
-    first: tuple[str, ...] = ()  # names that the user's own file puts first, in its order
 
     def __call__(self, name: str) -> str:
         """Return a name as it is printed, with what stands behind it in brackets, as a unit."""
         bare, gap, about = name.partition(" (")
         return self.shown.get(name, self.shown.get(bare, bare) + gap + about)
-
-    def order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the names that are put first."""
-        names = set(names)
-        return tuple(name for name in self.first if name in names)
 
 
 def _refuse_signs(text: str) -> str:
@@ -66,7 +60,7 @@ ShownText = Annotated[str, AfterValidator(_check_shown), Field(description="text
 class NamesFile(
     RootModel[Annotated[ByName[Annotated[str, AfterValidator(_refuse_signs)], ShownText], Field(min_length=1)]]
 ):
-    """Display names: for each method, row or set the text that tables and figures show, in their order."""
+    """Display names: for each method, row or set the text that tables and figures show."""
 
     model_config = ConfigDict(strict=True)
 
@@ -84,7 +78,7 @@ def load(option: str, has_ours: bool = True) -> Labels:
     if option == AUTO:
         return Labels(ours)
     users = formats.read(NamesFile, Path(option).expanduser(), "names").root
-    return Labels(ours | users, tuple(users))
+    return Labels(ours | users)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -94,40 +88,24 @@ def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Col
     """Load the display names. Raises UsageError for an unknown name in an order, too, before anything is computed."""
     if options.order not in ("rank", "name"):
         _put_first("order", rows, options.order)
-    order_sets(sets, options.set_order, Labels({}))
+    order_sets(sets, options.set_order)
     return load(options.names, has_ours)
 
 
-def misspelling_notes(label: Labels, rows: Sequence[str], sets: Sequence[Column]) -> list[str]:
-    """Return a note on each name of the user's file that no table has, if it looks like one that is there.
-
-    Other names are no mistake: one file may serve several studies.
-    """
-    names = [*rows, *names_of(sets), *blocks(sets)]
-    unused = [name for name in label.first if name not in names]
-    ours = load(AUTO).shown if unused else {}
-    notes = []
-    for name in unused:
-        hint = hint_near(name, names)
-        if name not in ours and hint:
-            notes.append(f"names: no row or set is called '{name}'{hint}")
-    return notes
-
-
-def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str, label: Labels) -> tuple[str, ...]:
+def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str) -> tuple[str, ...]:
     """Return the rows in the order of tables and figures; the tests keep their own, so no number depends on it.
 
     ranks: the rows by their average rank.
     """
     if order == "rank":
         return tuple(ranks)
-    return _put_first("order", rows, label.order(rows) if order == "name" else order)
+    return _put_first("order", rows, () if order == "name" else order)
 
 
-def order_sets(sets: Sequence[Column], order: Sequence[str] | str, label: Labels) -> tuple[Column, ...]:
+def order_sets(sets: Sequence[Column], order: Sequence[str] | str) -> tuple[Column, ...]:
     """Return the sets in the order of tables and figures."""
     columns = by_name(sets)
-    first = label.order(columns) if order == "protocol" else order
+    first = () if order == "protocol" else order
     return tuple(columns[name] for name in _put_first("set_order", tuple(columns), first))
 
 

@@ -60,8 +60,8 @@ class CoreAnalyzeOptions:
     )
     names: str = setting(
         "auto",
-        "names in LaTeX tables and figures: a YAML file `name: what is shown`, whose order counts too (auto: as papers "
-        "write them; none: as they are typed)",
+        "names in LaTeX tables and figures: a YAML file `name: what is shown` (auto: as papers write them; none: as "
+        "they are typed)",
         identity=False,
     )
     figure_width: Literal["column", "page"] | float = setting(

@@ -359,7 +359,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]
-    notes += _notes_on_labels(collection, inputs.sets, unprinted, label)
+    notes += published.unprinted_notes(unprinted, collection.is_table, label)
+    notes += published.summary_notes(collection, label)
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol, label)
@@ -371,9 +372,9 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         inputs=inputs,
         options=options,
         label=label,
-        algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
+        algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order),
         columns=sets,
-        sets=display_names.order_sets(sets, options.set_order, label),
+        sets=display_names.order_sets(sets, options.set_order),
         selected=selected,
         rules=rules,
         not_applicable=lacking,
@@ -387,20 +388,6 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
     if ahead:
         analysis.compute_ahead(ahead)
     return analysis
-
-
-def _notes_on_labels(
-    collection: Collection,
-    sets: Sequence[Column],
-    unprinted: Mapping[tuple[str, str], frozenset[str]],
-    label: Labels,
-) -> list[str]:
-    """Return notes on misspelled display names and on what published papers print."""
-    return [
-        *display_names.misspelling_notes(label, collection.algorithms, sets),
-        *published.unprinted_notes(unprinted, collection.is_table, label),
-        *published.summary_notes(collection, label),
-    ]
 
 
 def _select(inputs: AnalysisInputs, runs: Sequence[Run]) -> Selected:
