@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from biasbed.analysis import scores, sections
-from biasbed.analysis.report import phrases, wording
+from biasbed.analysis.report import wording
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, JsonFile
 from biasbed.system.csv_tables import harmless
@@ -55,12 +56,8 @@ def _text(value: Any) -> Any:
 
 def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     """Return CSV file name -> its content and one line that says what it is; those without rows are left out."""
-    descriptions, files = phrases.group("files"), []
-    for name, frame in _score_frames(analysis).items():
-        if frame is not None:
-            files.append(CsvFile(name, frame, descriptions[name]))
     tables = {}
-    for name, frame, description in (*files, *sections.files(CsvFile, analysis)):
+    for name, frame, description in (*_score_files(analysis), *sections.files(CsvFile, analysis)):
         if len(frame):
             # No file of oracle numbers should look like one of others.
             is_marked = "oracle" in frame or not analysis.rule.oracle
@@ -68,13 +65,14 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     return tables
 
 
-def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
-    """Return what is scored and chosen."""
-    return {
-        "runs.csv": run_rows(analysis, analysis.runs),
-        "scores.csv": scores.with_intervals(analysis.scores, analysis.sets),
-        "duplicates.csv": run_rows(analysis, analysis.duplicates),
-    }
+def _score_files(analysis: Analysis) -> Iterator[CsvFile]:
+    """Yield what is scored and chosen."""
+    about = "every run, evaluation set and rule: the selected score"
+    yield CsvFile("runs.csv", run_rows(analysis, analysis.runs), about)
+    about = "mean and standard deviation over runs of each algorithm on each set, and what the set's size leaves open"
+    yield CsvFile("scores.csv", scores.with_intervals(analysis.scores, analysis.sets), about)
+    about = "like runs.csv, of finished runs that do not count"
+    yield CsvFile("duplicates.csv", run_rows(analysis, analysis.duplicates), about)
 
 
 def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:

@@ -75,7 +75,6 @@ def make_environment(*folders: Path) -> Environment:
 def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder)
-    tables = report_tables.on_page(analysis, links)
     standing_open = []
     for section in sections.sections_of(analysis):
         parts = section.parts(analysis, links) if section.is_open else ()
@@ -108,7 +107,7 @@ def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None)
         "figures": pictures,
         "files": _Files(folder),
         "looks": sample_images.shown(folder),
-        "tables": tables,
+        "scores": report_tables.scores(analysis, links),
         "runs": provenance.run_tables(analysis, links, by_run),
         "facts": provenance.facts(analysis),
         "terms": wording.terms(analysis),

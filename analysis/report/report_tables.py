@@ -1,10 +1,8 @@
-"""All tables of the report by name: those on the page, and those that LaTeX files hold."""
+"""Tables of LaTeX files by name, and the table of scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
@@ -20,13 +18,6 @@ from biasbed.analysis.sections.section import PrintedTable
 def scores(analysis: Analysis, links: Links) -> ReportTable:
     """Return the table of scores with the columns and rows that sections add."""
     return score_tables.scores(analysis, links, sections.score_columns(analysis), sections.rows_below(analysis))
-
-
-def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
-    """Return the tables that the page shows for all settings together; None for those without rows."""
-    return {
-        "scores": scores(analysis, links),
-    }
 
 
 def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, str]:
