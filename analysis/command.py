@@ -32,7 +32,7 @@ from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
 from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import find_runs
-from biasbed.tracking.server import experiment_id, guarded, resolve_uri
+from biasbed.tracking.server import guarded, resolve_uri
 
 if TYPE_CHECKING:
     from biasbed.analysis.result import Analysis
@@ -178,7 +178,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
 
     attached = os.environ.get(commands.RUN)
     with guarded(store.uri):
-        run_id = attached or _new_run(store, options, analysis)
+        run_id = attached or _new_run(store, analysis)
         if not attached:  # the status of a run whose command is killed before all is there
             _end_left_over(store, analysis)
         try:
@@ -214,12 +214,9 @@ def compared(analysis: Analysis) -> Comparison:
     return Comparison(tags, analysis.collection.protocol, Counter(run.experiment for run in runs))
 
 
-def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> str:
+def _new_run(store: RunStore, analysis: Analysis) -> str:
     scope = analysis.collection.scope
-    if options.experiment != "auto":
-        identifier = experiment_id(store.client, store.uri, options.experiment)
-    else:
-        identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
+    identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
     name = f"analysis-{scope.suite}-{scope.study}"  # MLflow runs start as RUNNING: by its tags it is ours if we die now
     return str(store.client.create_run(identifier, tags=_tags(analysis), run_name=name).info.run_id)
 

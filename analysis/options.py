@@ -70,7 +70,6 @@ class CoreAnalyzeOptions:
         ge=2,
         identity=False,
     )
-    font_size: float = setting(9.0, "points of the letters in PDF figures", ge=4, le=24, identity=False)
     report: Literal["none"] | tuple[str, ...] = setting(
         "none", "tables laid out as a paper's: robustness_1, ..., or your own <file>.yaml, by commas", identity=False
     )
@@ -80,7 +79,6 @@ class CoreAnalyzeOptions:
     output_dir: str = setting(
         "auto", "folder of the results (auto: analysis/<suite>-<study> in biasbed's own folder)", identity=False
     )
-    experiment: str = setting("auto", "MLflow experiment of the analysis (auto: that of the runs)", identity=False)
     tracking_uri: str = setting(
         "auto", "tracking server (auto: MLFLOW_TRACKING_URI, else MLflow's own default)", identity=False
     )

@@ -23,7 +23,7 @@ from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
 from biasbed.system import commands
 
-PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where, not what
+PLACES = ("output_dir", "tracking_uri")  # options that say where, not what
 
 
 def facts(analysis: Analysis) -> Mapping[str, str]:

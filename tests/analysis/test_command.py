@@ -390,11 +390,11 @@ def test_of_published_runs_those_of_the_rule_are_compared(published: Analysis) -
 
 
 @quicker
-def test_experiment_and_output_folder_can_be_left_to_biasbed_or_named(recorder: Recorder) -> None:
+def test_experiment_and_output_folder_can_be_left_to_biasbed(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
-    outcome = recorder.analyze(experiment="reports", output_dir="auto")
+    outcome = recorder.analyze(output_dir="auto")
     run = recorder.client.get_run(outcome.run_id)
-    assert run.info.experiment_id == recorder.client.get_experiment_by_name("reports").experiment_id
+    assert run.info.experiment_id == recorder.experiment
     assert outcome.output_dir == places.home(recorder.uri) / "analysis" / "toy-adhoc"
 
 

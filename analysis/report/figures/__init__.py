@@ -73,7 +73,7 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         bounds = style.lay_out(figure)
         drawing = svg.render(figure, bounds, planned_figure.name)
         path.with_name(f"{path.name}.svg").write_text(drawing, encoding="utf-8")
-        bounds = style.fit(figure, bounds, analysis.options.inches, analysis.options.font_size)
+        bounds = style.fit(figure, bounds, analysis.options.inches)
         print_file = path.with_name(f"{path.name}.pdf")
         style.save(figure, print_file, bounds, metadata={"CreationDate": None})
         style.draw_picture(print_file, path.with_name(f"{path.name}.png"))
@@ -118,7 +118,7 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
         bounds = style.lay_out(figure)
         options = {}
         if path.suffix.lower() in (".pdf", ".svg"):
-            bounds = style.fit(figure, bounds, analysis.options.inches, analysis.options.font_size)
+            bounds = style.fit(figure, bounds, analysis.options.inches)
             options = {"metadata": {"CreationDate" if path.suffix.lower() == ".pdf" else "Date": None}}
         style.save(figure, path, bounds, **options)
 

@@ -140,19 +140,17 @@ def draw_picture(drawing: Path, path: Path) -> None:
     picture.save(path, dpi=(PICTURE_DPI, PICTURE_DPI), compress_level=1)  # 6 takes twice as long for 5 % fewer bytes
 
 
-def fit(figure: Figure, bounds: Bbox, inches: float, points: float) -> Bbox:
-    """Make a figure at most so wide, with letters of so many points, as a paper prints it without scaling.
+def fit(figure: Figure, bounds: Bbox, inches: float) -> Bbox:
+    """Make a figure at most so wide, as a paper prints it without scaling.
 
     The room between marks shrinks: axes follow by the figure's layout. If names leave no room for anything else the
     letters become smaller. bounds: of the figure as it is laid out. Returns its bounds, laid out.
     """
     wide, high = figure.get_size_inches()
-    if wide <= inches and high <= MOST_HIGH and points == POINTS:
+    if wide <= inches and high <= MOST_HIGH:
         return bounds
     figure.set_size_inches(min(wide, inches), min(high, MOST_HIGH))
-    scale = points / POINTS
-    _resize_letters(figure, scale)
-    bounds = lay_out(figure)
+    points, bounds = POINTS, lay_out(figure)
     while inches < wide and points > LEAST_POINTS and _is_crowded(figure, bounds, inches):
         points *= SMALLER
         _resize_letters(figure, SMALLER)

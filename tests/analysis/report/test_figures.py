@@ -210,26 +210,24 @@ def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
 # --- in print ---------------------------------------------------------------------------------------------------------
 
 
-def printed(make: Callable[[], Figure], inches: float, points: float) -> tuple[Figure, float, list[float]]:
+def printed(make: Callable[[], Figure], inches: float) -> tuple[Figure, float, list[float]]:
     """(the figure, inches that the PDF is wide, sizes of its letters)."""
     with matplotlib.rc_context(style.STYLE):
         figure = make()
         FigureCanvasAgg(figure)
         style.skip_repeated_measuring(figure)
-        style.fit(figure, style.lay_out(figure), inches, points)
+        style.fit(figure, style.lay_out(figure), inches)
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
     return figure, box.width, [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
 
 
-@pytest.mark.parametrize(("num_algorithms", "inches", "points"), [(3, 6.9, 10.0), (8, 3.3, 7.0)])
-def test_a_critical_difference_diagram_fits_a_column_and_a_page(
-    num_algorithms: int, inches: float, points: float
-) -> None:
+@pytest.mark.parametrize(("num_algorithms", "inches"), [(3, 6.9), (8, 3.3)])
+def test_a_critical_difference_diagram_fits_a_column_and_a_page(num_algorithms: int, inches: float) -> None:
     compared = comparison(num_algorithms, 10)
-    figure, width, sizes = printed(lambda: diagrams.critical_difference(ANALYSIS, compared), inches, points)  # type: ignore[arg-type]
+    figure, width, sizes = printed(lambda: diagrams.critical_difference(ANALYSIS, compared), inches)  # type: ignore[arg-type]
     assert width < inches + style.BORDER
-    assert points / 2 < max(sizes) <= points
+    assert style.POINTS / 2 < max(sizes) <= style.POINTS
     assert not overlapping(figure)
 
 
