@@ -160,7 +160,7 @@ def other_line(name: str) -> str:
     if name.lstrip().startswith("#") or re.match(r"(number|no\.?|num) of ", name.lower()):
         return "a count"
     first = next(iter(say.split_words(name)), "")
-    if first in {"gain", "提升", "gains", "improvement", "improv", "δ"} or re.match(r"\s*[Δδ]", name):
+    if first in say.GAINS - {"change", "diff", "difference", "delta"} or first == "提升" or re.match(r"\s*Δ", name):
         return "a difference to another row"
     if (spoken & {"corr", "correlation", "tau"} and len(spoken) < 4) or "p-value" in name.lower() or "pvalue" in spoken:
         return "a statistic of the rows above"

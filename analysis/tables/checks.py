@@ -83,8 +83,9 @@ def opposite_columns(table: Understood) -> list[str]:
 
 def refuse_other_numbers(values: Sequence[float], title: str, source: str) -> None:
     """Raise UsageError for p values, by the words around the table, and for settings, which are powers of ten."""
-    if re.search(r"\bp[- ]values?\b", title, re.I) and all(0 <= value <= 1 for value in values):
-        raise UsageError(f"{source}: holds p values by its title, and no scores")
+    is_titled = re.search(r"\bp[- ]values?\b(?!\W*[<>≤≥=])", title, re.I)  # no `significant with p-value < 0.05`
+    if is_titled and all(0 <= value <= 1 for value in values) and min(values) < 0.05:
+        raise UsageError(f"{source}: holds p values by its title, and no scores (lower= reads them all the same)")
     powers = {value for value in values if re.match(r"-?1(\.0+)?e", f"{value:e}")}
     if len(values) >= FEW_NUMBERS and len(powers) > 1 and powers == set(values):
         raise UsageError(f"{source}: all numbers are powers of ten: they are settings, and no scores")

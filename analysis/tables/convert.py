@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,8 @@ from biasbed.analysis.tables.user_scores import ScoreRow, Spread, UserScores, ma
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
+UNLIKE = 1000.0  # times that the numbers on one part of a data set may be those on another
+
 
 def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     """Return the scores that are compared."""
@@ -21,7 +24,9 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     counts_each = settings.blocks is not None and not settings.blocks
     if not counts_each:
         scores, note = _one_measure(scores, settings.score)
+        _mark_left_out(table, scores, "another measure of the same data set (`score` takes it)")
         scores, left_out = _one_direction(scores)
+        _mark_left_out(table, scores, "counts the other way than its data set")
         notes += [*note, *left_out]
     names = names_of_columns(scores)
     rows = []
@@ -36,12 +41,21 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     if lower and not settings.has_directions:
         notes.append(f"lower is better on {listed(lower, 8)}, as the table says (`lower` as none turns it)")
     blocks = {} if counts_each else _blocks(scores, names)
+    _refuse_unlike_parts(table.source, scores, blocks, names)
     if blocks:
         notes.append(_say_blocks(blocks))
     result = make_scores(rows, table.source, notes, measure)
     spreads = _spreads(table, scores, names, settings)
     heads = {text: names[key] for text, key in table.spellings().items() if key in names}
     return replace(result, lower=lower, heads=heads, blocks=blocks, spreads=spreads)
+
+
+def _mark_left_out(table: Understood, kept: Sequence[Score], reason: str) -> None:
+    """Say in the table which of its scores are not compared."""
+    keys = {(score.key, score.method, score.seed) for score in kept}
+    for position, score in enumerate(table.scores):
+        if not score.left_out and (score.key, score.method, score.seed) not in keys:
+            table.scores[position] = score._replace(left_out=reason)
 
 
 def _notes(table: Understood) -> list[str]:
@@ -125,6 +139,26 @@ def _blocks(scores: Sequence[Score], names: Mapping[tuple[str, str, str], str]) 
         if len(parts) > 1:
             blocks.update(dict.fromkeys(parts, block))
     return blocks
+
+
+def _refuse_unlike_parts(
+    source: str, scores: Sequence[Score], blocks: Mapping[str, str], names: Mapping[tuple[str, str, str], str]
+) -> None:
+    """Raise UsageError for parts of one data set whose numbers have unlike units, as their mean says nothing."""
+    values: dict[str, list[float]] = {}
+    for score in scores:
+        values.setdefault(names[score.key], []).append(abs(score.score))
+    medians: dict[str, dict[str, float]] = {}
+    for name, block in blocks.items():
+        medians.setdefault(block, {})[name] = statistics.median(values[name])
+    for block, of_parts in medians.items():
+        small, large = min(of_parts, key=of_parts.__getitem__), max(of_parts, key=of_parts.__getitem__)
+        if 0 < of_parts[small] < of_parts[large] / UNLIKE:
+            raise UsageError(
+                f"{source}: {small} ({of_parts[small]:g}) and {large} ({of_parts[large]:g}) are measured in unlike "
+                f"units, and no parts of {block} that could be averaged: say blocks=none, or leave some out with "
+                "leave_out="
+            )
 
 
 def _say_blocks(blocks: Mapping[str, str]) -> str:

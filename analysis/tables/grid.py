@@ -79,7 +79,11 @@ def make_grid(
         if len(row) == 1 and len(line) > 1 and line[0]:
             grid.wide_rows[number] = line[0]
     grid.problem = _longer_row(grid)
-    return square(grid)
+    grid = square(grid)
+    if not grid.has_spans:
+        return grid
+    columns = list(zip(*grid.rows, strict=True))  # cells below a head of the same width repeat in each of its columns
+    return select(grid, range(len(grid.rows)), [n for n in range(grid.width) if n == 0 or columns[n] != columns[n - 1]])
 
 
 def _longer_row(grid: Grid) -> str:

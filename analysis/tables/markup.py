@@ -41,6 +41,7 @@ _SILENT = {
 _NAMED_BY_COMMAND = re.compile(r"\s*\\([a-zA-Z]{2,})(?=-(?![0-9.]+\s*$))")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
+_ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
 _EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
@@ -116,7 +117,8 @@ def _lowered(match: re.Match[str]) -> str:
     tag, inner = match.group(1).lower(), _TAG.sub("", match.group(2))
     text = html.unescape(html.unescape(inner))
     before = _TAG.sub("", match.string[: match.start()])
-    if not (_NUMBER_BEFORE.search(before) and _ONLY_NUMBER.fullmatch(text)):
+    is_note = tag == "sup" and bool(_ONLY_LETTERS.fullmatch(text))
+    if not (_NUMBER_BEFORE.search(before) and (is_note or _ONLY_NUMBER.fullmatch(text))):
         return text
     return f" ±{text} " if tag == "sub" else " "  # a number above a number marks a footnote
 
@@ -208,7 +210,8 @@ def _command(raw: str, position: int, out: list[str]) -> int:
 def _append_script(sign: str, argument: str, out: list[str]) -> None:
     """Append a subscript or superscript."""
     text = clean_latex(argument)
-    is_number = bool(_NUMBER_BEFORE.search("".join(out))) and bool(_ONLY_NUMBER.fullmatch(text))
+    is_note = sign == "^" and bool(_ONLY_LETTERS.fullmatch(text))
+    is_number = bool(_NUMBER_BEFORE.search("".join(out))) and (is_note or bool(_ONLY_NUMBER.fullmatch(text)))
     if is_number and sign == "_":
         out.append(f" ±{text.strip()}")
     elif not (is_number and sign == "^"):

@@ -274,7 +274,7 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
-        if not meaning.block and is_slash and (not parts[1].isdigit() or "_" in meaning.dataset):
+        if not meaning.block and is_slash and (not re.fullmatch(r"[0-9.]+", parts[1]) or "_" in meaning.dataset):
             result.append(replace(meaning, block=parts[0], dataset=parts[1]))
             continue
         known_set = re.match(r"(.+?)(?:[-_ ]+|\s*\()(\S.*?)\)?$", meaning.dataset)

@@ -48,8 +48,12 @@ def is_missing(text: str) -> bool:
 
 
 def is_pair(text: str) -> bool:
-    """Return True for two values in a cell, with a stroke between them."""
-    return bool(_PAIR.fullmatch(text)) and parse_number(text) is None
+    """Return True for two values in a cell, with a stroke between them, of which one may be missing."""
+    if parse_number(text) is not None:
+        return False
+    parts = re.split(r"\s*[/|]\s*", text.strip())
+    has_missing = len(parts) > 1 and all(parse_number(part) is not None or is_missing(part) for part in parts)
+    return bool(_PAIR.fullmatch(text)) or (has_missing and not is_missing(text))
 
 
 def find_decimal(texts: Iterable[str], decimal: str, source: str) -> Decimal:

@@ -215,6 +215,10 @@ def collect_printed(
         builder.add(builder.method(record.method, record.seed), record.key[1:-1], described, record)
     builder.add_averages(records)
     table = builder.table
+    of_sets = {described.direction for described in table.sets if not described.is_average}
+    for position, described in enumerate(table.sets):
+        if described.is_average and not described.direction and len(of_sets) == 1:
+            table.sets[position] = described._replace(direction=next(iter(of_sets)))
     _restore_zeros(list(table.cells.values()))
     if is_straight:
         rows = {builder.method(record.method, record.seed): record.row for record in reversed(records)}

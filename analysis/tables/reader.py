@@ -70,7 +70,8 @@ class ScoreReader:
                     records.append(record)
         if not records:
             raise UsageError(f"{self.body.grid.source}: there are no scores in it")
-        checks.refuse_other_numbers([record.value for record in records], self._hint, self.body.grid.source)
+        if not self.settings.has_directions:
+            checks.refuse_other_numbers([record.value for record in records], self._hint, self.body.grid.source)
         return records
 
     def _names(self, column: int | None) -> list[str]:
@@ -259,7 +260,11 @@ class ScoreReader:
         meanings, notes = find_meanings(paths, self._hint)
         if self.layout.kind == "long":
             self._several_measures = len(scored) > 1
-            meanings = [self._measure_of(meaning, path) for meaning, path in zip(meanings, paths, strict=True)]
+            are_parts = self._several_measures and not any(meaning.metric or meaning.direction for meaning in meanings)
+            meanings = [
+                replace(meaning, variant=" ".join(path)) if are_parts else self._measure_of(meaning, path)
+                for meaning, path in zip(meanings, paths, strict=True)
+            ]
             return dict(zip(scored, meanings, strict=True))
         if self.columns.metric is None:
             meanings = self._measures_of_one_set(meanings)
@@ -386,7 +391,8 @@ class ScoreReader:
             method, of_row = names[row], by_row[row]
             direction = meaning.direction or of_row.direction
             metric, split = meaning.metric or of_row.metric, meaning.split or of_row.split
-            meaning = replace(of_row, metric=metric, split=split, direction=direction)
+            variant = meaning.variant or of_row.variant
+            meaning = replace(of_row, metric=metric, split=split, direction=direction, variant=variant)
             if self._several_measures and not meaning.block:
                 meaning = replace(meaning, block=meaning.dataset)
         else:

@@ -87,8 +87,10 @@ def _by_sections(
         return None, ""
     sections = {body.sections[record.row] for record in records}
     columns_are_sets = any(say.OF_DATA.search(record.meaning.name) for record in records)
+    are_named = 2 * sum(bool(say.OF_DATA.search(section)) for section in sections) > len(sections)
+    head = body.leaf(columns.method) if columns.method is not None else ""  # such as `Task/Method`
     renamed = []
-    if 2 * sum(bool(say.OF_DATA.search(section)) for section in sections) > len(sections) and not columns_are_sets:
+    if (are_named and not columns_are_sets) or say.has_word(head, set(say.DATASETS)):
         for record in records:
             meaning = replace(record.meaning, block=body.sections[record.row])
             renamed.append(replace(record, meaning=meaning))

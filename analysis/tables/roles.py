@@ -169,7 +169,7 @@ def _take_by_heads(
         heads = [column for column in free if say.says(head[column], say.METHODS)]
         heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
         _refuse_side_by_side(body, heads, numeric)
-        heads.sort(key=lambda column: say.METHODS.index(say.letters(head[column])))
+        heads.sort(key=lambda column: (is_missing(body.cells(column)[0]), say.METHODS.index(say.letters(head[column]))))
         columns.method = heads[0] if heads else _ends_with_method(body, free)
     free = [column for column in free if column not in columns.names]
     columns.metric = next((column for column in free if say.says(head[column], say.METRICS)), None)
@@ -376,7 +376,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a reference"
     if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
         return "numbers the lines"
-    if spoken & say.GAINS and not say.arrow(name):
+    if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
         return "a difference to another column"
     if _is_cost(name, leaf, texts):
         return "a setting or cost"
@@ -396,13 +396,14 @@ def _has_sibling(body: Body, column: int) -> bool:
 def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
     spoken = set(say.split_words(leaf))
+    spoken_last = next(iter(say.split_words(leaf)[::-1]), "")
     upper = re.split(r"[()]| / ", name.rpartition(" / ")[0])
     has_measure = any(map(say.is_metric, upper))
     if has_measure or (spoken & say.TIMES and say.arrow(name)):
         return False
     if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(r"n_?[a-z]", leaf.replace(" ", "")):
         return True
-    if say.letters(leaf) in ("version", "nshot", "fewshot", "shots", "numfewshot", "fewshotk"):
+    if spoken_last == "version" or say.letters(leaf) in ("nshot", "fewshot", "shots", "numfewshot", "fewshotk"):
         return True
     outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)) or say.split_words(leaf)
     measured = outside
@@ -444,7 +445,8 @@ def _chosen_scores(body: Body, columns: TableColumns, numeric: list[int], name: 
     chosen = [column for column in numeric if is_named(body, column, (name,))]
     if not chosen:
         chosen = [column for column in numeric if any(text.casefold() == name.casefold() for text in body.path(column))]
-    if not chosen and columns.metric is not None:
+    is_measure = any(name.casefold() in say.split_words(body.name(column)) for column in numeric)
+    if not chosen and (columns.metric is not None or is_measure):  # `convert` takes the measure
         return numeric
     if not chosen:
         texts = [column for column in range(body.grid.width) if is_named(body, column, (name,))]

@@ -62,7 +62,10 @@ class Understood:
     def left_out_by_reason(self) -> dict[str, list[str]]:
         """Columns, lines and data sets that are not compared, by the reason."""
         left_out = [(reason, name) for name, reason in self.left_out]
-        left_out += [(score.left_out, score.dataset) for score in self.scores if score.left_out]
+        for score in self.scores:
+            if score.left_out:
+                parts = dict.fromkeys(filter(None, (score.dataset, score.metric)))
+                left_out.append((score.left_out, " ".join(parts)))
         by_reason: dict[str, list[str]] = {}
         for reason, name in dict.fromkeys(left_out):
             by_reason.setdefault(reason, []).append(name)
@@ -106,6 +109,9 @@ class Understood:
         lines.append(_line(f"{len(methods)} methods", listed([shown(name, 40) for name in methods], 12)))
         names = [f"{shown(name, 40)}{_sign(directions[name])}" for name in datasets]
         lines.append(_line(f"{len(datasets)} columns", listed(names, 16)))
+        measures = {score.metric for score in scores if score.metric != score.dataset}
+        if len(measures) == 1 and (measure := measures.pop()):
+            lines.append(_line("measure", measure))
         lines += self._block_lines()
         spreads = sum(score.spread is not None for score in scores)
         if spreads:

@@ -80,7 +80,7 @@ TIMES = _terms("time latency runtime seconds fps speed throughput")
 POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
 UNITS = _terms("s ms us sec secs min h mb gb kb g per page pages sample samples image images img token tokens usd")
 RANKS = _terms("rank ranks ranking rang rango 排名") | POSITIONS
-GAINS = _terms("gain gains δ improvement improv improve delta diff difference change impr")
+GAINS = _terms("gain gains improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
 ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
 AVERAGES = _terms(
@@ -180,7 +180,7 @@ TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"),
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
     r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
-    r"hellaswag|winogrande|truthfulqa|piqa|boolq|openml|sketch|stylized|silhouette|cue.?conflict|camelyon|wilds|fmow|"
+    r"hellaswag|xnli|tydi|quad\b|winogrande|truthfulqa|piqa|boolq|openml|sketch|stylized|silhouette|cue.?conflict|camelyon|wilds|fmow|"
     r"iwildcam|inaturalist|places|\bdtd\b|caltech|food.?101|pets\b|flowers|aircraft|stl.?10|stanford|\bsun\d|eurosat|resisc|"
     r"civilcomments|multinli|\bmnli|\bsst|\bqnli|\bqqp|\brte\b|\bcola\b|textures?\b|\blsun|visda|cityscapes|\bade20k|"
     r"\bvoc\b|kvasir|\betis|clinicdb|bottle|transistor|toothbrush|\barc\b|humaneval|mbpp|\bbbh\b|c-?eval|cmmlu|cora\b|"

@@ -425,6 +425,7 @@ def run(options: CompareOptions) -> None:
     """Print the summary, and write the files that the options name; with `dry_run` what was understood alone."""
     if options.dry_run:
         table = _understand(options.scores, options)
+        to_scores(table, _table_settings(options))  # marks what the test leaves out
         print(table.screen(), flush=True)
         if options.check:
             print(f"\n{_check(table, options)}", flush=True)

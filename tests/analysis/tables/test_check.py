@@ -317,3 +317,10 @@ def test_an_average_without_one_of_the_columns_is_known(tmp_path: Path) -> None:
         lines.append(f"m{number},{','.join(f'{v:.2f}' for v in (*values, sum(values) / 4, sum(values[:3]) / 3))}")
     checked = check("\n".join(lines), tmp_path, suffix="csv")
     assert (checked.errors, checked.num_averages) == ((), 12)
+
+
+def test_an_average_counts_as_its_columns_do_where_a_line_lacks_it(tmp_path: Path) -> None:
+    text = "Word error rate (%), lower is better:\n\n| Method | Libri | TED | CV | Average |\n|---|---|---|---|---|\n"
+    text += "| A | 5.1 | 8.3 | 12.2 | 8.5 |\n| B | 4.6 | 8.0 | 11.2 | 7.9 |\n"
+    text += "| **C** | **4.1** | **7.3** | **10.0** | **7.1** |\n"
+    assert not check(text + "| D (oracle) | 3.1 | 6.3 | 9.0 | - |\n", tmp_path).errors

@@ -148,3 +148,22 @@ def test_a_dry_run_shows_one_screen_and_writes_the_scores(
     assert lines[0].startswith("method,dataset,block,metric,score,spread,higher_is_better")
     assert lines[1].startswith("erm,Art,PACS,,84.7,0.4,")
     assert len(lines) == 13
+
+
+def test_parts_in_unlike_units_are_no_one_data_set(tmp_path: Path) -> None:
+    head = "| Method | Resin A | | Resin B | |\n|---|---|---|---|---|\n| | Tg | vc | Tg | vc |\n"
+    text = head + "| lr | 4.61 | 0.000347 | 4.31 | 0.000225 |\n| rf | 5.70 | 0.000310 | 4.99 | 0.000311 |\n"
+    with pytest.raises(UsageError, match=r"unlike units.*say blocks=none"):
+        read(text, tmp_path)
+    assert len(read(text, tmp_path, blocks="none").datasets) == 4
+
+
+def test_a_dry_run_shows_the_measure_that_is_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "| Model | MRPC (acc) | MRPC (f1) | QQP (acc) | QQP (f1) |\n|---|---|---|---|---|\n"
+    text += "| a | 70.1 | 80.1 | 71.2 | 61.1 |\n| b | 72.1 | 81.1 | 73.2 | 64.1 |\n"
+    (tmp_path / "t.md").write_text(text, encoding="utf-8")
+    for measure, counted in (("auto", "acc"), ("f1", "f1")):
+        assert cli.main(["compare", str(tmp_path / "t.md"), "--dry_run", "yes", "--score", measure]) == 0
+        out = capsys.readouterr().out
+        assert "4 scores" in out.splitlines()[0]
+        assert f"measure:       {counted}" in out

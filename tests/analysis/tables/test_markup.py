@@ -21,6 +21,7 @@ from biasbed.analysis.tables.markup import clean_html, clean_latex, clean_markdo
         ("94.2<sub>±0.4</sub>", "94.2±0.4"),
         ("94.2<sub>0.4</sub>", "94.2 ±0.4"),
         ("94.2<sup>1</sup>", "94.2"),
+        ("94.2<sup>a</sup>", "94.2"),
         ("ViT-H<sub>448</sub>", "ViT-H448"),
         ("DFR$^{Tr}$", "DFRTr"),
         ("$\\mathbf{9 8 . 7 6}$", "98.76"),
