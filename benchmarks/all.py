@@ -5,9 +5,9 @@
     PYTHONPATH=src python benchmarks/all.py --quick --to /tmp/x  # whether it works, with tiny sizes
     PYTHONPATH=src python benchmarks/all.py --reference <checkout> references  # beside others' programs
 
-Every topic is a program of this folder that can be run by itself, and offers `rows`. Each is measured in a process of
-its own. Where one fails its old table stays, and the exit code is 1. A goal that is not met is said in its table; it
-is no failure. On a GPU: benchmarks/gpu.py.
+Every topic is a file of this folder that offers `rows`. Each is measured in a process of its own. Where one fails its
+old table stays, and the exit code is 1. A goal that is not met is said in its table; it is no failure. On a GPU:
+benchmarks/gpu.py.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ goes by how fast the machine was in that hour: below each table is how long Pyth
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
-    *("engine", "methods", REFERENCES, "loading", "packed", "running", "starting", "scaling", "analysing", "searches"),
-    *("reading", "conditions", "corruptions", "decisions", "opening", "probing", "compiled"),
+    *("engine", "methods", REFERENCES, "loading", "packed", "running", "starting", "analysing"),
+    *("reading", "decisions", "opening"),
 )
 
 

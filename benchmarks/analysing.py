@@ -1,6 +1,6 @@
 """Time and memory of analysing many runs: finding and reading them beside raw SQL of the same rows, the report, memory.
 
-    PYTHONPATH=src python benchmarks/analysing.py [--runs 1000] [--epochs 90] [--rounds 3] [--methods 10]
+    PYTHONPATH=src python benchmarks/all.py analysing
 
 The database is MLflow's own, local, filled by SQL (logging as many runs would take hours): methods x seeds on ten sets,
 with the tags that trainings have and forty parameters each. Ours is from nothing to every run's curves, with MLflow's
@@ -16,7 +16,6 @@ five seconds, so they stand here as one, three and four of such imports, which t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sides import Goal, Row, Work, interleaved, ratios, seconds, show
+from sides import Goal, Row, Work, interleaved, ratios, seconds
 from starting import LIBRARIES, command
 
 from biasbed import record
@@ -242,7 +241,7 @@ def analysed(uri: str, place: Path, rounds: int, study: str = STUDY) -> tuple[di
 def _run(uri: str, place: Path, study: str, is_watched: bool) -> tuple[dict[str, float], float]:
     """Return what `whole` prints, and the highest memory in MiB; 0 if it is not watched."""
     env = {**os.environ, "BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": uri}
-    words = [sys.executable, __file__, "--whole", uri, study]
+    words = [sys.executable, __file__, uri, study]
     with (place / "log").open("w") as log:
         process = psutil.Popen(words, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
     peak = 0.0
@@ -293,17 +292,5 @@ def rows(quick: bool = False) -> list[Row]:
     return [*of_runs(1000, 90, 10, 3), *of_runs(450, 90, 45, 3), *of_runs(10_000, 9, 10, 3)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("runs", 1000), ("epochs", 90), ("rounds", 3), ("methods", 10)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--whole", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.whole:
-        whole(*options.whole)
-    else:
-        show(of_runs(options.runs, options.epochs, options.methods, options.rounds))
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # the process that `rows` measures
+    whole(*sys.argv[1:])

@@ -1,6 +1,6 @@
 """Memory and disk of a million decisions, beside the plain way: a list of rows, and one parquet of them.
 
-    PYTHONPATH=src python benchmarks/decisions.py [--images 50000] [--conditions 20] [--classes 1000]
+    PYTHONPATH=src python benchmarks/all.py decisions
 
 The decisions are made up, as of a test of `images` under every condition; labels and the images' names are there
 before, as a data set's are. Each way has a process of its own: gathered piece by piece, measured, written. Memory is
@@ -9,7 +9,6 @@ the peak of what Python and NumPy allocate, and of the whole process (Linux), bo
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import subprocess
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from sides import Row, show
+from sides import Row
 
 from biasbed.data.names import Names
 from biasbed.data.source import Source
@@ -104,9 +103,9 @@ def peak_of_process(renew: bool) -> int:
     return int(line.split()[1]) * 1024
 
 
-def child(way: str, traced: bool, sizes: tuple[int, int, int]) -> None:
-    """Prints the bytes of memory and of the file."""
-    entry, run = conditioned(*sizes), {"ours": ours, "plain": plain}[way]
+def measure_side(way: str, kind: str, *sizes: str) -> None:
+    """Print the bytes of memory and of the file."""
+    entry, run, traced = conditioned(*map(int, sizes)), {"ours": ours, "plain": plain}[way], kind == "traced"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "last.parquet"
         run(conditioned(100, 2, 10), path)  # what is imported and set up
@@ -122,12 +121,11 @@ def child(way: str, traced: bool, sizes: tuple[int, int, int]) -> None:
 def rows(quick: bool = False, *, images: int = 50_000, conditions: int = 20, classes: int = 1000) -> list[Row]:
     if quick:
         images, conditions, classes = 200, 2, 10
-    given = {"images": images, "conditions": conditions, "classes": classes}
-    words = [word for name, size in given.items() for word in (f"--{name}", str(size))]
+    sizes = [str(images), str(conditions), str(classes)]
     found = {}
     for way in ("ours", "plain"):
         for how in ("traced", "whole"):
-            command = [sys.executable, __file__, *words, "--child", way, how]
+            command = [sys.executable, __file__, way, how, *sizes]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
             found[way, how], found[way, "disk"] = json.loads(done.stdout)
     number = images * conditions
@@ -139,19 +137,5 @@ def rows(quick: bool = False, *, images: int = 50_000, conditions: int = 20, cla
     ]
 
 
-def main() -> None:
-    """Prints bytes per decision, and how many times ours the plain way takes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("images", 50_000), ("conditions", 20), ("classes", 1000)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--child", nargs=2)
-    options = parser.parse_args()
-    sizes = options.images, options.conditions, options.classes
-    if options.child:
-        child(options.child[0], options.child[1] == "traced", sizes)
-    else:
-        show(rows(images=sizes[0], conditions=sizes[1], classes=sizes[2]))
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # a process that `rows` starts
+    measure_side(*sys.argv[1:])

@@ -1,6 +1,6 @@
 """Cost of the engine beside a bare PyTorch loop, step by step (methods.py: of each method beside ERM).
 
-    PYTHONPATH=src python benchmarks/engine.py [--steps 40]
+    PYTHONPATH=src python benchmarks/all.py engine
 
 Both sides take the same steps of the same training in one process on one thread: after each step of the engine the
 bare loop takes one, so that whatever else the machine does meets both. The bare loop holds what no training can leave
@@ -10,7 +10,6 @@ DDP's place. The same with a network that costs next to nothing shows what the e
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import statistics
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sides import Clock, Goal, Row, seconds, show
+from sides import Clock, Goal, Row, seconds
 
 from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.make import make_algorithm
@@ -129,13 +128,3 @@ def rows(quick: bool = False, *, steps: int = 40) -> list[Row]:
         Row.of("what the engine takes by itself in a step", each, None, "measured with an MLP and two images", "ms"),
         Row.of("1 + that / a bare step", share, Goal(1.02), "the same ratio, with less noise in it"),
     ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40)
-    show(rows(steps=parser.parse_args().steps))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,9 +4,9 @@
     PYTHONPATH=src:tests python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
         --steps 2 --rounds 1 --methods infodrop --images 16 --workers 0 --tests none --to /tmp/gpu.md    # does it work?
 
-A call lasts `--minutes` at most, and continues where the one before it ended or was killed: each piece is kept in the
-ledger beside the results (`<to>.jsonl`) and written into the tables when it is measured. Exit codes: 0 all is done, 3
-more is left for the same command, 1 a piece failed. `--again` tries those that failed once more.
+A call begins no piece after `--minutes`, and continues where the one before it ended or was killed: each piece is kept
+beside the results (`<to>.json`) and written into the tables when it is measured. Exit codes: 0 all is done, 3 more is
+left for the same command, 1 a piece failed; the same command tries it once more.
 
 Parts are in order of worth. First whether every method computes in bf16 what it does in fp32, waits for nothing and
 resumes bit-equal; then the tests that need a GPU, and the steps of ResNet-50 at 224 pixels in bf16, fp16 and through
@@ -20,12 +20,15 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
 import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,7 @@ import correctness
 import methods
 import torch
 from card import DTYPES, Card, Pieces, by_hand, compiled, engine_of, forever, ours
-from conditions import sources
-from lease import DONE, Ledger, Piece, measure, table
+from photographs import write_photographs
 from results import ROOT, Topic, commit, renew
 from sides import Goal, Row, Work, interleaved, ratios, show
 
@@ -129,7 +131,7 @@ def from_files(card: Card) -> list[Row]:
     precision = card.options.precisions.split(",")[0]
     workers = card.options.workers
     with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        source = photographs(Path(name), card.options.images)
+        source = write_photographs(Path(name), card.options.images)
         engine = engine_of(card, precision)
         network: Any = engine_of(card, precision).algorithm.network
         loaders = [read(card, source, workers) for _ in range(3)]
@@ -151,10 +153,6 @@ def from_files(card: Card) -> list[Row]:
     ]
 
 
-def photographs(place: Path, number: int) -> Source:
-    return sources(place, -(-number // 75))["one set"].subset(range(number), "photographs")
-
-
 def read(card: Card, source: Source, workers: int) -> Callable[[], Iterator[Batch]]:
     """A loader's batches, on and on; it stays ahead between two rounds as it does between two steps."""
     stream = Stream(
@@ -172,7 +170,7 @@ def on_device(card: Card) -> list[Row]:
     from torchvision import io as files
 
     with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        photographs(Path(name), 64)
+        write_photographs(Path(name), 64)
         contents = [path.read_bytes() for path in sorted(Path(name).glob("*.jpg"))[:64]]
     encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     there: Any = card.device if card.is_cuda else "cpu"
@@ -227,7 +225,7 @@ def beside_forward(card: Card) -> list[Row]:
         network.train()
 
     with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        source = photographs(Path(name), card.options.images)
+        source = write_photographs(Path(name), card.options.images)
         entry = EvaluationSet("photographs", source, transforms.make_photo_transform(card.size, Preprocess())[0])
         evaluator = Evaluator([entry], engine.group, engine.precision, card.batch_size, workers, False)
         sides: dict[str, Work] = {
@@ -309,24 +307,71 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--parts", default=",".join(PARTS), help="by commas, in this order")
     made.add_argument("--tests", choices=("gpu", "all", "none"), default="gpu")
     made.add_argument("--minutes", type=float, default=8.5, help="of this call; a lease gives ten a call")
-    made.add_argument("--again", action="store_true", help="try the pieces that failed once more")
     made.add_argument("--to", type=Path, default=RESULTS)
     return made
 
 
-def write(card: Card, ledger: Ledger, name: str) -> None:
+class KeptRows:
+    """Rows of the pieces that this call and earlier ones have measured, by part and piece, in a file of JSON."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key = path, key  # key: card, sizes and commit; rows of another are not these
+        self.parts: dict[str, dict[str, list[Row]]] = {part: {} for part in PARTS}
+        content = json.loads(path.read_text()) if path.exists() else {}
+        for part, pieces in content.get(key, {}).items():
+            self.parts[part] = {piece: [_read_row(values) for values in rows] for piece, rows in pieces.items()}
+
+    def add(self, part: str, piece: str, rows: list[Row]) -> None:
+        self.parts[part][piece] = rows
+        content = {
+            part: {piece: [asdict(row) for row in rows] for piece, rows in pieces.items()}
+            for part, pieces in self.parts.items()
+        }
+        self.path.write_text(json.dumps({self.key: content}))
+
+
+def _read_row(values: dict[str, Any]) -> Row:
+    goal = values.pop("goal")
+    return Row(**values, goal=None if goal is None else Goal(**goal))
+
+
+def write(card: Card, kept: KeptRows, part: str, took: float) -> None:
     """Write a part's table as far as it is measured."""
-    options, (title, _, how) = card.options, PARTS[name]
-    rows, entries = table(ledger, name), ledger.of(name, DONE)
-    show(rows[-len(ledger.entries[-1].rows) :] if ledger.entries[-1].rows else rows[-1:])
+    options, (title, _, how) = card.options, PARTS[part]
+    rows = [row for piece in kept.parts[part].values() for row in piece]
     sizes = f"{options.backbone}, {card.size} px, batches of {card.batch_size}, {card.steps} steps a block"
-    took = sum(entry.took for entry in entries)
-    topic = Topic(name, title, f"{how} {sizes}.", "", took, not card.is_cuda, card.name)
+    topic = Topic(part, title, f"{how} {sizes}.", "", took, not card.is_cuda, card.name)
     renew(options.to, HEAD, [(topic, rows)], tuple(PARTS))
 
 
+def measure(card: Card, kept: KeptRows, end: float) -> int:
+    """Measure what is missing until the clock shows `end`; return the exit code."""
+    failed = []
+    for part in card.options.parts.split(","):
+        for piece, work in PARTS[part][1](card):
+            if piece in kept.parts[part]:
+                continue
+            began = time.perf_counter()
+            if began > end:
+                print("more is left: the same command continues", file=sys.stderr)
+                return MORE
+            print(f"--- {part}: {piece}", flush=True)
+            try:
+                rows = list(work())
+            except Exception:  # the other pieces are worth having
+                traceback.print_exc()
+                failed.append(f"{part}: {piece}")
+                continue
+            show(rows)
+            kept.add(part, piece, rows)
+            write(card, kept, part, time.perf_counter() - began)
+    if failed:
+        print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
 def main() -> int:
-    began = time.perf_counter()
+    end = time.perf_counter()
     options = parser().parse_args()
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown or (options.device == "cuda" and not torch.cuda.is_available()):
@@ -335,18 +380,7 @@ def main() -> int:
         card = Card(options)
         sizes = ("backbone", "image_size", "batch_size", "steps", "rounds", "images", "workers", "tests")
         key = " ".join([card.name, commit(), *(f"{name}={getattr(options, name)}" for name in sizes)])
-        ledger = Ledger(options.to.with_suffix(".jsonl"), key)
-        pieces = [Piece(part, name, work) for part in options.parts.split(",") for name, work in PARTS[part][1](card)]
-        seconds = 60 * options.minutes - (time.perf_counter() - began)
-        left = measure(pieces, ledger, seconds, functools.partial(write, card, ledger), options.again)
-    if left:
-        print(f"{len(left)} of {len(pieces)} pieces are left: the same command continues", file=sys.stderr)
-        return MORE
-    wrong = [piece for piece in pieces if not ledger.is_settled(piece, again=True)]
-    if wrong:
-        names = ", ".join(f"{piece.part}: {piece.name}" for piece in wrong)
-        print(f"could not be measured: {names}; --again tries once more", file=sys.stderr)
-    return 1 if wrong else 0
+        return measure(card, KeptRows(options.to.with_suffix(".json"), key), end + 60 * options.minutes)
 
 
 if __name__ == "__main__":

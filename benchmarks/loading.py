@@ -1,6 +1,6 @@
 """Cost of loading beside torchvision's reference pipeline, side by side in one process.
 
-    PYTHONPATH=src python benchmarks/loading.py [<folder of JPEG images>] [--rounds 9] [--epochs 10]
+    PYTHONPATH=src python benchmarks/all.py loading
 
 The reference reads with Pillow and applies RandomResizedCrop(224) and a flip, or Resize(256) and CenterCrop(224), then
 ToTensor and Normalize. Ours ends with uint8 images; the device divides and normalises them in less than it takes to
@@ -12,7 +12,6 @@ epochs of a loader with workers; and the share of its time that the engine waits
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import statistics
@@ -24,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from conditions import photograph
+from photographs import photograph
 from PIL import Image
-from sides import Goal, Row, Work, interleaved, ratios, show
+from sides import Goal, Row, Work, interleaved, ratios
 from torchvision import transforms as reference
 
 from biasbed.batch import MAIN
@@ -340,16 +339,3 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5, ep
         if not quick:
             found += [memory(open_folder(chosen, "images"), epochs), waiting(chosen)]
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="of JPEG images; else a sample, or made ones")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--epochs", type=int, default=10)
-    options = parser.parse_args()
-    show(rows(folder=options.folder, rounds=options.rounds, epochs=options.epochs))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Cost of a step of each method beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
 
-    PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet]
+    PYTHONPATH=src python benchmarks/all.py methods
 
 On a CPU: ResNet-18, 112 pixels, batch 16, one thread, as the authors' code was measured (specs: 1.30 for InfoDrop's
 stem, 2.34 for SagNet). On a GPU: ResNet-50, 224 pixels, batch 128, bf16. A round takes the steps of ERM and of every
@@ -14,7 +14,6 @@ programs: references.py.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import multiprocessing
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sides import Goal, Row, interleaved, ratios, show
+from sides import Goal, Row, interleaved, ratios
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -329,25 +328,3 @@ def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
         found += rows_of(others, max(3, rounds // 3))
     pair = transfers()
     return [*found, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--methods", default="all")
-    options = parser.parse_args()
-    if options.methods == "all":
-        show(rows(rounds=options.rounds))
-        return
-    torch.set_num_threads(1)
-    for title, known in families().items():
-        first = next(iter(known))
-        wanted = [name for name, (method, _) in known.items() if name == first or method in options.methods.split(",")]
-        if len(wanted) > 1:
-            print(f"{BACKBONE}, {SIZE} px, {title}, {DEVICE.type}: times of a step, {options.rounds} rounds")
-            show(rows_of(wanted, options.rounds, wanted[1:]))
-            show(counted([name for name in wanted[1:] if name in TIMES]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Cost of opening a tree of images the first time and, unchanged, the next: ImageNet-C's 75 conditions.
 
-    PYTHONPATH=src python benchmarks/opening.py [--classes 1000] [--images 5] [--rounds 5]
+    PYTHONPATH=src python benchmarks/all.py opening
 
 Makes the tree of hard links in a temporary folder (ImageNet-C has 50 images in each of its 75,000 class
 folders). Opening is listing and fingerprint, as every command does both. All of the tree is in the page cache, which is
@@ -9,7 +9,6 @@ the worst case for the listing cache: on a disk that has to seek, a first openin
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import tempfile
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 
 from PIL import Image
-from sides import Row, show
+from sides import Row
 
 from biasbed.data import listing_cache
 from biasbed.datasets.classes import imagenet_classes
@@ -66,15 +65,3 @@ def rows(quick: bool = False, *, classes: int = 1000, images: int = 5, rounds: i
             found.append((first[0], second[0]))
     note = f"75 conditions x {classes} classes x {images} images; the first took {min(one for one, _ in found):.1f} s"
     return [Row.of("the next opening / the first", [second / first for first, second in found], None, note)]
-
-
-def main() -> None:
-    """Prints the medians and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("classes", 1000), ("images", 5), ("rounds", 5)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    show(rows(**vars(parser.parse_args())))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Cost of packed images beside torchvision's reference pipeline on the same files, and beside other formats.
 
-    PYTHONPATH=src python benchmarks/packed.py [<folder of JPEG images>] [--rounds 5]
+    PYTHONPATH=src python benchmarks/all.py packed
 
 The sides are those of benchmarks/loading.py: ours reads from a pack, the reference from the folder that was packed. The
 index of a data set of ImageNet's size is opened, its source found and one image looked up. Formats: the bytes of every
@@ -10,7 +10,6 @@ by offset and from the files. One thread, processor time; all is in the page cac
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import tarfile
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from loading import compared, found_images, memory, reference_side
 from pyarrow import parquet
-from sides import Goal, Row, interleaved, ratios, show
+from sides import Goal, Row, interleaved, ratios
 from torchvision import transforms as reference
 
 from biasbed.config import WHOLE, Augment, Preprocess
@@ -192,15 +191,3 @@ def linked(paths: Sequence[Path], place: Path) -> Path:
     for number, path in enumerate(paths):
         (place / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
     return place
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="of JPEG images; else a sample, or made ones")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    show(rows(folder=options.folder, rounds=options.rounds))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Cost of reading the histories of many runs: ours beside plain SQL over the same rows and MLflow's client.
 
-    PYTHONPATH=src python benchmarks/reading.py [--runs 300] [--metrics 100] [--epochs 30] [--rounds 3]
+    PYTHONPATH=src python benchmarks/all.py reading
 
 Makes a local tracking database in a temporary folder: runs by MLflow, their values by SQL, as logging them would take
 minutes. Ours is from runs to curves; SQL is one SELECT of the same rows; the client is timed on a few runs, scaled up.
@@ -8,7 +8,6 @@ minutes. Ours is from runs to curves; SQL is one SELECT of the same rows; the cl
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -17,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sides import Row, Work, interleaved, ratios, show
+from sides import Row, Work, interleaved, ratios
 
 from biasbed import record
 from biasbed.analysis.inputs import read_histories
@@ -87,15 +86,3 @@ def rows(quick: bool = False, *, runs: int = 300, metrics: int = 100, epochs: in
         Row.of("our cache / plain SQL", cache, None, "what a server's second analysis takes"),
         Row.of("MLflow's client / plain SQL", client, None, f"timed on {len(few)} runs"),
     ]
-
-
-def main() -> None:
-    """Prints the medians of the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("runs", 300), ("metrics", 100), ("epochs", 30), ("rounds", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    show(rows(**vars(parser.parse_args())))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """A step of our methods beside a step of their authors' own programs, on the same images, in turn in one process.
 
-    PYTHONPATH=src python benchmarks/references.py <checkout> [<checkout> ...] [--rounds 9]
-    PYTHONPATH=src python benchmarks/all.py --reference <checkout> [--reference <checkout> ...]
+    PYTHONPATH=src python benchmarks/all.py --reference <checkout> [--reference <checkout> ...] references
 
 A checkout is known by a file that it has: DomainBed, and the authors' InfoDrop, SagNet and Noise2Net (ImageNet-R).
 Their modules do all of the work; what is here lets them run on this machine: weights are drawn where they would fetch
@@ -11,7 +10,6 @@ ERM are those of methods.py.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import itertools
@@ -27,7 +25,7 @@ import methods
 import torch
 import torchvision
 from methods import CUDA, DEVICE, SGD, SIZE, STEPS
-from sides import Row, Work, interleaved, ratios, show
+from sides import Row, Work, interleaved, ratios
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -231,17 +229,3 @@ def rows_of(checkout: Path, rounds: int) -> list[Row]:
 def rows(quick: bool = False, *, checkouts: Sequence[Path], rounds: int = 9) -> list[Row]:
     torch.set_num_threads(1)
     return [row for checkout in checkouts for row in rows_of(checkout, 1 if quick else rounds)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkouts", nargs="+", type=Path, metavar="checkout")
-    parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
-    for checkout in options.checkouts:
-        program_of(checkout)  # before the work
-    show(rows(checkouts=options.checkouts, rounds=options.rounds))
-
-
-if __name__ == "__main__":
-    main()

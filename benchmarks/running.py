@@ -1,6 +1,6 @@
 """Work of a training beside its steps: testing ten sets, checkpoints, logging, each as a share of an epoch.
 
-    PYTHONPATH=src python benchmarks/running.py [--images 64] [--rounds 5]
+    PYTHONPATH=src python benchmarks/all.py running
 
 Tested is with the evaluator of every training, measures and the file of decisions included, on one thread; trained on
 the same photographs, decoding included on both sides. BiasBed's ten sets as a share of an epoch of ImageNet follow from
@@ -11,16 +11,15 @@ fast GPU, where they weigh most; `GPU_RATE` is what public recipes reach with Re
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from pathlib import Path
 
 import torch
-from conditions import sources
 from engine import planned
-from sides import Goal, Row, Work, interleaved, ratios, show
+from photographs import write_photographs
+from sides import Goal, Row, Work, interleaved, ratios
 
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
@@ -73,7 +72,7 @@ def rows(quick: bool = False, *, images: int = 64, rounds: int = 5) -> list[Row]
 
 def testing(place: Path, images: int, rounds: int) -> list[Row]:
     (place / "images").mkdir()
-    source = sources(place / "images", -(-images // 75))["one set"].subset(range(images), "photographs")
+    source = write_photographs(place / "images", images)
     sides = {"trained": trained(source), "tested": tested(source, place)}
     each = ratios(interleaved(sides, rounds), "tested", "trained")
     under, over = sum(entry.data.release.images for entry in TEST_SETS.values()), TRAINING["imagenet"].release.images
@@ -200,15 +199,3 @@ def logging(place: Path, rounds: int) -> list[Row]:
         Row.of("that / MLflow's client alone", ratios(times, "ours", "plain")),
         Row.of("that / an epoch on a GPU", [one / epoch() for one in times["ours"]], Goal(0.001)),
     ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    show(rows(images=options.images, rounds=options.rounds))
-
-
-if __name__ == "__main__":
-    main()

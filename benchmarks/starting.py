@@ -1,6 +1,6 @@
 """Time of starting each command, beside that of Python and torch by themselves.
 
-    PYTHONPATH=src python benchmarks/starting.py [--rounds 3]
+    PYTHONPATH=src python benchmarks/all.py starting
 
 `--help` of every command stands beside a Python that does nothing, as it loads nothing heavy; the shortest real run of
 those that compute stands beside an import of the libraries that they can't do without. So do a comparison of a small
@@ -13,14 +13,13 @@ the import is a whole small training.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from sides import Goal, Row, Work, interleaved, ratios, show
+from sides import Goal, Row, Work, interleaved, ratios
 
 from biasbed import record
 from biasbed.cli import COMMANDS
@@ -127,13 +126,3 @@ def rows(quick: bool = False, *, rounds: int = 3) -> list[Row]:
             of = ratios(times, name, base)
             found.append(Row.of(f"{name} / {base}", of, GOALS.get((name, base)), f"{took:.2f} s"))
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    show(rows(rounds=parser.parse_args().rounds))
-
-
-if __name__ == "__main__":
-    main()

@@ -33,8 +33,7 @@ AGAIN = 0.1  # seconds after which an exception that was discarded is raised aga
 
 
 def yield_while_waiting() -> None:
-    """Let threads that have nothing to do sleep: beside a busy neighbour a step then takes its share longer, not eight
-    times as long (benchmarks/neighbour.py).
+    """Let idle threads sleep: a step beside a busy neighbour takes its share longer, and not eight times as long.
 
     OpenMP reads this once, as torch loads it, so a command calls this before anything else; its children inherit it.
     By default an OpenMP thread that has finished its part spins until the others have, on a core that the neighbour or
