@@ -36,7 +36,6 @@ class Setting:
 
     why: str
     env: Mapping[str, str] = field(default_factory=dict)
-    arithmetic: bool = False  # it changes how numbers are rounded
     folder: str = ""  # where a copy of the checkout is tested
     home: str = ""
     offline: bool = False
@@ -47,14 +46,12 @@ SETTINGS: Mapping[str, Setting] = {
     "old_cpu": Setting(
         "no AVX: sums in another order, products and sums rounded one by one",
         {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
-        arithmetic=True,
     ),
     "avx2_cpu": Setting(
         "most desktops and older servers; AVX-512 has other convolutions",
         {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"},
-        arithmetic=True,
     ),
-    "two_threads": Setting("sums in parts; tests have one thread else", {"OMP_NUM_THREADS": "2"}, arithmetic=True),
+    "two_threads": Setting("sums in parts; tests have one thread else", {"OMP_NUM_THREADS": "2"}),
     "time_zone": Setting("neither UTC nor whole hours from it", {"TZ": "Asia/Kathmandu"}),
     "plain_locale": Setting("no UTF-8 by locale, as in a bare container", {"LC_ALL": "C"}),
     "comma_locale": Setting("1,5 for 1.5", {"LC_ALL": "de_DE.UTF-8"}),
@@ -67,44 +64,28 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+# Settings that can be had at once: no variable or folder of two kinds, and one kind of rounding.
+TOGETHER = (
+    ("old_cpu", "time_zone", "plain_locale", "empty_home", "space", "offline", "core_alone"),
+    ("avx2_cpu", "comma_locale", "read_only_home"),
+    ("two_threads", "no_home"),
+)
+
+
 # --- settings together ------------------------------------------------------------------------------------------------
 
 
 def together(settings: Iterable[Setting]) -> Setting:
-    """Settings that `agree`, all of them at once."""
+    """Return one setting that is all of these at once."""
     parts = list(settings)
     return Setting(
         "; ".join(part.why for part in parts),
         {name: value for part in parts for name, value in part.env.items()},
-        arithmetic=any(part.arithmetic for part in parts),
         folder="".join(part.folder for part in parts),
         home="".join(part.home for part in parts),
         offline=any(part.offline for part in parts),
         without=tuple(folder for part in parts for folder in part.without),
     )
-
-
-def agree(one: Setting, other: Setting) -> bool:
-    """Return True if both can be had at once: no variable, folder or home of two kinds, and rounding of one kind."""
-    if (one.arithmetic and other.arithmetic) or (one.folder and other.folder):
-        return False
-    return not touched(one) & touched(other)
-
-
-def touched(setting: Setting) -> set[str]:
-    """The variables that a setting gives a value."""
-    return {*setting.env, *(["HOME"] if setting.home else [])}
-
-
-def grouped(settings: Mapping[str, Setting]) -> list[dict[str, Setting]]:
-    """As few groups as settings fit in that agree, each setting in the first that takes it."""
-    groups: list[dict[str, Setting]] = []
-    for name, setting in settings.items():
-        group = next((group for group in groups if all(agree(setting, other) for other in group.values())), None)
-        if group is None:
-            groups.append(group := {})
-        group[name] = setting
-    return groups
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
@@ -164,10 +145,15 @@ def main(words: list[str]) -> int:
         if lacks[name]:
             print(f"left out: {name}, as {lacks[name]}")
     whole = "--whole" in words
-    groups = [{name: setting} for name, setting in chosen.items()] if "--apart" in words else grouped(chosen)
+    groups = (
+        [[name] for name in chosen] if "--apart" in words else [[n for n in group if n in chosen] for group in TOGETHER]
+    )
+    wanted = [(name,) for name in SETTINGS] if "--apart" in words else TOGETHER
+    groups = [[name for name in names if name in chosen] for names in wanted]
+    groups = [group for group in groups if group]
     green, red = [], []
     for number, group in enumerate(groups, start=1):
-        label, setting = " + ".join(group), together(group.values())
+        label, setting = " + ".join(group), together(chosen[name] for name in group)
         print(f"--- {number} of {len(groups)}: {label} ({setting.why})", flush=True)
         began = time.monotonic()
         passes = run(setting, WHOLE if whole else QUICK)

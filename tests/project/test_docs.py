@@ -1,4 +1,4 @@
-"""Every command, link and quoted message of README and docs is one that the program and the pages have."""
+"""Every command and quoted message of README and docs is one that the program has; mkdocs checks links in CI."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from biasbed.cli import COMMANDS, parse
 from helpers.commands import ROOT
+from project.test_house import modules, nodes
 
 LOOSE = (ROOT / "README.md", ROOT / "docker" / "README.md", ROOT / "CONTRIBUTING.md")
 PAGES = sorted([*LOOSE, *(ROOT / "docs").rglob("*.md")])
@@ -85,64 +86,7 @@ def test_the_commands_of_a_page_and_their_settings_are_there(page: Path) -> None
         assert set(given) == typed, (entry, flags)
 
 
-CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.S | re.M)
-LINK = re.compile(r"\]\(([^()\s]+)\)")
-LINKING = [*PAGES, ROOT / "CHANGELOG.md"]
-
-
-def without_code(text: str) -> str:
-    return CODE.sub(lambda code: "" if code.group().startswith("```") else code.group().strip("`"), text)
-
-
-def anchors_of(page: Path) -> set[str]:
-    """Return the anchors of a page's headings: lower case, blanks as hyphens, no other punctuation."""
-    found: set[str] = set()
-    for line in re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.M):
-        name = re.sub(r"[^\w\- ]", "", re.sub(LINK, "]", line).lower()).replace(" ", "-")
-        same = sum(re.fullmatch(rf"{re.escape(name)}(-\d+)?", other) is not None for other in found)
-        found.add(f"{name}-{same}" if same else name)
-    return found
-
-
-def fault_of(page: Path, target: str) -> str | None:
-    """Why a link of a page leads nowhere, or None."""
-    path, _, anchor = target.partition("#")
-    file = (page.parent / path).resolve() if path else page
-    if not file.exists():
-        return f"{target}: there is no such file"
-    if anchor and anchor not in anchors_of(file):
-        return f"{target}: no heading there is called so"
-    return None
-
-
-def links_of(page: Path) -> list[str]:
-    found = LINK.findall(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M))
-    return [target for target in found if not re.match(r"[a-z]+:", target)]
-
-
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    assert [fault for target in links_of(page) if (fault := fault_of(page, target))] == []
-
-
-def test_a_reader_of_the_readme_comes_to_every_page() -> None:
-    seen, ahead = set(), [ROOT / "README.md"]
-    while ahead:
-        page = ahead.pop()
-        seen.add(page)
-        linked = {(page.parent / target.partition("#")[0]).resolve() for target in links_of(page) if target[0] != "#"}
-        ahead += [other for other in linked - seen if other.suffix == ".md"]
-    assert sorted(str(page.relative_to(ROOT)) for page in set(PAGES) - seen) == []
-
-
-def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# One, `two.csv` and 3\n\n[a](#one-twocsv-and-3) [b](#one) [c](other.md) [d](page.md#no)\n")
-    assert [fault_of(page, target) is None for target in links_of(page)] == [True, False, False, False]
-
-
 TROUBLES = ROOT / "docs" / "troubleshooting.md"
-PROGRAM_FOLDERS = (ROOT / "src" / "biasbed", ROOT / "analysis")
 QUOTED = re.compile(r"^- `((?:``|[^`\n])+)`:", re.M)
 HOLE = "\0"  # what a message's own words stand around, when it is printed
 FILLED = r"(?:<[^<>]*>)*"  # on the page: words in angles, or nothing
@@ -167,8 +111,10 @@ def template(node: ast.expr) -> str:
 @functools.cache
 def templates() -> frozenset[str]:
     """Return the templates of all texts in the program's code."""
-    trees = [ast.parse(path.read_text()) for folder in PROGRAM_FOLDERS for path in folder.rglob("*.py")]
-    return frozenset(template(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.expr))
+    texts: set[str] = set()
+    for path in modules().values():
+        texts.update(template(node) for node in nodes(path) if isinstance(node, ast.expr))
+    return frozenset(texts)
 
 
 def is_printed(message: str, words: str) -> bool:

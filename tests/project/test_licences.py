@@ -31,12 +31,9 @@ def test_every_pinned_package_stands_on_the_page_once_with_an_allowed_licence(li
 @pytest.mark.parametrize(
     ("said", "is_allowed"),
     [
-        ("MIT License", True),
         ("Apache Software License; BSD License", True),
         ("Apache-2.0 WITH LLVM-exception AND ISC", True),
-        ("GPL-3.0-only", False),
         ("MIT AND GPL-2.0-or-later", False),
-        ("GNU Affero General Public License v3", False),
         ("UNKNOWN", False),
     ],
 )

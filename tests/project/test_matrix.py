@@ -1,51 +1,17 @@
-"""The settings of `matrix.py` and slices of slow tests: none is lost where several are tried at once."""
+"""Settings of machines in `matrix.py`, and slices of slow tests: none is lost where several are tried at once."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import cast
 
 import pytest
 
-from helpers.commands import ROOT
 from helpers.slices import outside_slice
-from matrix import QUICK, SETTINGS, WHOLE, Setting, grouped, together
-
-GROUPS = grouped(SETTINGS)
+from matrix import SETTINGS, TOGETHER
 
 
 def test_every_setting_is_in_one_group() -> None:
-    names = [name for group in GROUPS for name in group]
-    assert sorted(names) == sorted(SETTINGS)
-    assert len(GROUPS) == max(
-        sum(setting.arithmetic for setting in SETTINGS.values()),
-        sum("HOME" in setting.env or bool(setting.home) for setting in SETTINGS.values()),
-    )
-
-
-@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
-def test_a_group_is_all_of_its_settings(group: dict[str, Setting]) -> None:
-    whole = together(group.values())
-    for setting in group.values():
-        assert setting.env.items() <= whole.env.items()
-        assert not setting.home or (whole.home == setting.home and "HOME" not in whole.env)
-        assert not setting.folder or whole.folder == setting.folder
-        assert whole.offline >= setting.offline
-        assert whole.arithmetic >= setting.arithmetic
-    assert sum(setting.arithmetic for setting in group.values()) <= 1
-
-
-def test_one_setting_alone_is_itself() -> None:
-    for setting in SETTINGS.values():
-        assert dataclasses.replace(together([setting]), env=setting.env) == setting
-
-
-def test_the_tests_that_are_run_are_there() -> None:
-    for word in (*QUICK, *WHOLE):
-        if word.startswith("tests"):
-            path, _, name = word.partition("::")
-            assert (ROOT / path).exists(), path
-            assert not name or f"def {name}(" in (ROOT / path).read_text(), word
+    assert sorted(name for group in TOGETHER for name in group) == sorted(SETTINGS)
 
 
 class Item:
