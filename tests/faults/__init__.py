@@ -1,18 +1,16 @@
 """Faults put into tiny trainings of every family, which must end as if nothing had been.
 
 A seed is one life of a training: it is started, a fault ends it, it is started again, until it has finished; then it is
-held to the law (`law.py`). `python -m faults --ledger <folder>` goes on from the seeds that the folder's ledger holds.
+held to the law (`law.py`). `python -m faults` lives seed after seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-# What can be wrong with a life at its end, as columns of the table.
+# What can be wrong with a life at its end.
 LOST, DOUBLED, WRONG, UNEQUAL = "rows lost", "doubled", "wrong", "not bit-equal"
 STUCK, LEFT, SAID = "stuck", "left over", "ill told"
-PROBLEMS = (LOST, DOUBLED, WRONG, UNEQUAL, STUCK, LEFT, SAID)
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,6 @@ class Life:
 
     seed: int
     scenario: str
-    family: str
     faults: list[Fault] = field(default_factory=list)
     problems: dict[str, list[str]] = field(default_factory=dict)
     rows: int = 0  # of metrics that were compared
@@ -38,10 +35,3 @@ class Life:
 
     def blame(self, problem: str, what: str) -> None:
         self.problems.setdefault(problem, []).append(what)
-
-    def plain(self) -> dict[str, Any]:
-        """As a line of the ledger; what happened in between only where something is wrong."""
-        found = asdict(self)
-        if not self.problems:
-            del found["trail"]
-        return found

@@ -1,7 +1,7 @@
-"""Injects faults: `PYTHONPATH=src:tests python -m faults --ledger <folder> --faults 1000`.
+"""Injects faults: `PYTHONPATH=src:tests python -m faults --faults 1000`.
 
-A line per life that breaks the law, with the command that lives it again; then the table. It goes on where the ledger
-ends. Exit code 1 if any life broke the law. What such a life left stays in the folder that is named.
+Prints each life that breaks the law with the command that repeats it, and at the end the faults by their kind. What a
+broken life left stays in the folder that is named. Exit code 1 if any life broke the law.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from faults import Life, ledger, lives, pairs
+from faults import Life, lives, pairs
 from faults.fleet import FLEET, make_materials
 from faults.pairs import PAIRS
 from faults.servers import Tracking
@@ -40,7 +41,7 @@ class Workshop:
         self._tracking: Tracking | None = None
 
     def live(self, seed: int, scenario: str) -> Life:
-        """The life of a seed; a folder of that name from before is removed."""
+        """Return the life of a seed; a folder of that name from before is removed."""
         folder = self.folder / f"seed{seed}"
         shutil.rmtree(folder, ignore_errors=True)
         if scenario in PAIRS:
@@ -57,8 +58,8 @@ class Workshop:
             made = self.undisturbed(training.tests).result.folder / "best.ckpt"
             shutil.copy(made, self.materials / f"{training.tests}.ckpt")
         if name not in self._undisturbed:
-            place = self.folder / f"undisturbed-{name}"
-            self._undisturbed[name] = lives.undisturbed(training, place, self.materials)
+            home = self.folder / f"undisturbed-{name}"
+            self._undisturbed[name] = lives.undisturbed(training, home, self.materials)
         return self._undisturbed[name]
 
     def _server(self) -> Tracking:
@@ -72,7 +73,7 @@ class Workshop:
 
 
 def scenarios() -> dict[str, int]:
-    """Their names, and how often each is drawn."""
+    """Return how often each scenario is drawn."""
     served = {f"{SERVER}{name}": 4 for name in ("plain", "averaged", "staged", "conditions")}
     return {**dict.fromkeys(FLEET, 4), **served, **dict.fromkeys(PAIRS, 1)}
 
@@ -83,75 +84,58 @@ def scenario_of(seed: int) -> str:
     return random.Random(f"scenario {seed}").choices(list(odds), weights=list(odds.values()))[0]
 
 
-def told(life: Life, folder: Path) -> str:
-    """Return a description of the fault and of how to see it again."""
+def describe(life: Life, folder: Path) -> str:
+    """Return the problems of a life, what happened before, and the command that repeats it."""
     lines = [f"BROKEN seed {life.seed}, {life.scenario}, in {folder / f'seed{life.seed}'}"]
-    lines += [f"  {name}: {len(found)}: {'; '.join(found[:3])[:1500]}" for name, found in life.problems.items()]
+    for name, problems in life.problems.items():
+        lines.append(f"  {name}: {len(problems)}: {'; '.join(problems[:3])[:1500]}")
     lines += [f"  | {line}" for line in life.trail]
-    again = f"PYTHONPATH=src:tests python -m faults --ledger <folder> --seed {life.seed} --only {life.scenario}"
+    again = f"PYTHONPATH=src:tests python -m faults --first {life.seed} --faults 1 --only {life.scenario}"
     return "\n".join([*lines, f"  again: {again}"])
 
 
-def read_flags(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="faults", description=__doc__)
-    parser.add_argument("--ledger", type=Path, required=True, help="folder of the ledger, made where it is missing")
-    parser.add_argument("--faults", type=int, default=1000, help="end when the ledger holds so many")
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, whatever the ledger holds")
-    parser.add_argument("--only", choices=sorted(scenarios()), help="one scenario")
-    parser.add_argument("--seed", type=int, help="live one seed again, which does not go into the ledger")
-    parser.add_argument("--again", action="store_true", help="live the broken seeds again: their new lives stand")
-    parser.add_argument("--table", action="store_true", help="print what the ledger holds, and inject nothing")
-    return parser.parse_args(words)
+def format_counts(lived: Sequence[Life]) -> str:
+    """Return the faults by their kind, in Markdown. A fault survived if nothing was wrong with its life."""
+    injected = Counter(fault.kind for life in lived for fault in life.faults)
+    survived = Counter(fault.kind for life in lived if not life.problems for fault in life.faults)
+    lines = ["| fault | injected | survived |", "| --- | ---: | ---: |"]
+    lines += [f"| {kind} | {count} | {survived[kind]} |" for kind, count in sorted(injected.items())]
+    rows, minutes = sum(life.rows for life in lived), sum(life.seconds for life in lived) / 60
+    total = f"{injected.total()} faults in {len(lived)} lives; {rows} metric rows compared; {minutes:.0f} minutes"
+    return "\n".join([*lines, "", total])
+
+
+def live_on(workshop: Workshop, seeds: Iterable[int], only: str | None) -> Iterator[Life]:
+    """Yield the lives of seeds, one after the other."""
+    for seed in seeds:
+        life = workshop.live(seed, only or scenario_of(seed))
+        if life.problems:
+            print(describe(life, workshop.folder))
+        print(f"seed {seed}, {life.scenario}: {len(life.faults)} faults in {life.seconds:.0f} s", flush=True)
+        yield life
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    flags = read_flags(words)
+    parser = argparse.ArgumentParser(prog="faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=1000, help="end after so many")
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after so many, however few faults")
+    parser.add_argument("--first", type=int, default=0, help="the first seed; the others follow")
+    parser.add_argument("--only", choices=sorted(scenarios()), help="one scenario")
+    flags = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # a server of ours ends with us
-    if flags.table:
-        print(ledger.table(ledger.read(flags.ledger)))
-        return 0
-    flags.ledger.mkdir(parents=True, exist_ok=True)
+    end, lived, count = time.monotonic() + 60 * flags.minutes, [], 0
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
     with contextlib.closing(Workshop(folder)) as workshop:
-        return _work(workshop, flags, folder)
-
-
-def _work(workshop: Workshop, flags: argparse.Namespace, folder: Path) -> int:
-    """One seed again, or one after the other; the exit code."""
-    if flags.seed is not None:
-        life = workshop.live(flags.seed, flags.only or scenario_of(flags.seed))
-        print(told(life, folder) if life.problems else "\n".join([*life.trail, "all is well"]))
-        return 1 if life.problems else 0
-    if flags.again:
-        failed = [entry for entry in ledger.read(flags.ledger) if entry["problems"]]
-        broken = sum([bool(_lived(workshop, flags, folder, one["seed"], one["scenario"]).problems) for one in failed])
-    else:
-        broken = _go_on(workshop, flags, folder)
-    print(ledger.table(ledger.read(flags.ledger)))
-    if not broken:
-        shutil.rmtree(folder)
-    return 1 if broken else 0
-
-
-def _go_on(workshop: Workshop, flags: argparse.Namespace, folder: Path) -> int:
-    """Live seed after seed; how many broke the law."""
-    entries, broken, end = ledger.read(flags.ledger), 0, time.monotonic() + 60 * flags.minutes
-    seed, count = max((entry["seed"] for entry in entries), default=-1) + 1, ledger.injected(entries)
-    while count < flags.faults and time.monotonic() < end:
-        life = _lived(workshop, flags, folder, seed, flags.only or scenario_of(seed))
-        count, seed, broken = count + len(life.faults), seed + 1, broken + bool(life.problems)
-        print(f"{count} faults", flush=True)
-    return broken
-
-
-def _lived(workshop: Workshop, flags: argparse.Namespace, folder: Path, seed: int, scenario: str) -> Life:
-    """One life, which goes into the ledger."""
-    life = workshop.live(seed, scenario)
-    ledger.add(flags.ledger, life.plain())
-    if life.problems:
-        print(told(life, folder))
-    print(f"seed {seed}, {scenario}: {len(life.faults)} faults in {life.seconds:.0f} s", flush=True)
-    return life
+        for life in live_on(workshop, range(flags.first, sys.maxsize), flags.only):
+            lived.append(life)
+            count += len(life.faults)
+            if count >= flags.faults or time.monotonic() > end:
+                break
+    print(f"{format_counts(lived)}; next: --first {lived[-1].seed + 1}")
+    if any(life.problems for life in lived):
+        return 1
+    shutil.rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

@@ -39,7 +39,6 @@ class Training:
     """One of the fleet, as it is typed; `{m}` is the folder of materials."""
 
     name: str
-    family: str
     words: tuple[str, ...]
     loaders: int = 0
     processes: int = 1
@@ -56,20 +55,20 @@ OFTEN = ("--checkpoint_every", "2")
 FLEET = {
     one.name: one
     for one in (
-        Training("plain", "folders", (*FOLDERS, *SMALL)),
-        Training("loaders", "folders", (*FOLDERS, *SMALL, *OFTEN, "--algorithm", "random_erasing"), loaders=1),
-        Training("draws", "folders", (*FOLDERS, *MIDDLE, *OFTEN, "--algorithm", "infodrop", "--epochs", "2")),
-        Training("averaged", "domainbed", (*DOMAINS, *SMALL, *OFTEN, "--average", "sma", "--average_from", "2")),
-        Training("staged", "debiasing", (*BIASED, *SMALL, "--algorithm", "jtt", "--hparams.identification", "0.34")),
-        Training("tables", "debiasing", (*BIASED, *SMALL, *OFTEN, "--algorithm", "lff")),
-        Training("relearned", "debiasing", (*BIASED, *SMALL, "--algorithm", "softcon", "--seed", "1")),
-        Training("ranks", "folders", (*FOLDERS, *SMALL, *OFTEN, "--seed", "2"), processes=2),
-        Training("ranks-tables", "debiasing", (*BIASED, *SMALL, "--algorithm", "lff", "--epochs", "2"), processes=2),
-        Training("adversary", "domainbed", (*DOMAINS, *MIDDLE, "--algorithm", "dann")),
-        Training("watched", "domainbed", (*DOMAINS, *SMALL, "--average", "swad", *PATIENT)),
-        Training("conditions", "robustness", (*ROBUST, *SMALL, "--test_every", "cifar10_c:end")),
-        Training("tested", "folders", (*TESTED, "--model", "{m}/plain.ckpt"), command="evaluate", tests="plain"),
-        Training("tested-conditions", "robustness", TESTED_C, command="evaluate", tests="conditions"),
+        Training("plain", (*FOLDERS, *SMALL)),
+        Training("loaders", (*FOLDERS, *SMALL, *OFTEN, "--algorithm", "random_erasing"), loaders=1),
+        Training("draws", (*FOLDERS, *MIDDLE, *OFTEN, "--algorithm", "infodrop", "--epochs", "2")),
+        Training("averaged", (*DOMAINS, *SMALL, *OFTEN, "--average", "sma", "--average_from", "2")),
+        Training("staged", (*BIASED, *SMALL, "--algorithm", "jtt", "--hparams.identification", "0.34")),
+        Training("tables", (*BIASED, *SMALL, *OFTEN, "--algorithm", "lff")),
+        Training("relearned", (*BIASED, *SMALL, "--algorithm", "softcon", "--seed", "1")),
+        Training("ranks", (*FOLDERS, *SMALL, *OFTEN, "--seed", "2"), processes=2),
+        Training("ranks-tables", (*BIASED, *SMALL, "--algorithm", "lff", "--epochs", "2"), processes=2),
+        Training("adversary", (*DOMAINS, *MIDDLE, "--algorithm", "dann")),
+        Training("watched", (*DOMAINS, *SMALL, "--average", "swad", *PATIENT)),
+        Training("conditions", (*ROBUST, *SMALL, "--test_every", "cifar10_c:end")),
+        Training("tested", (*TESTED, "--model", "{m}/plain.ckpt"), command="evaluate", tests="plain"),
+        Training("tested-conditions", TESTED_C, command="evaluate", tests="conditions"),
     )
 }
 

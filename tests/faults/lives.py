@@ -269,7 +269,7 @@ def live(
 ) -> Life:
     """A life of this seed, in a new folder, which is removed if all is well. tracking: its server, at fault."""
     name = training.name if tracking is None else f"server-{training.name}"
-    life = Life(seed, name, training.family)
+    life = Life(seed, name)
     living = Living(training, folder, materials, reference, life, random.Random(seed), tracking=tracking)
     began = time.monotonic()
     try:

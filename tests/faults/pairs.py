@@ -194,7 +194,7 @@ _IMPORTED_ROWS = (
 
 def live(what: str, seed: int, folder: Path, materials: Path, tracking: Tracking | None) -> Life:
     """A life of this seed, in a new folder, which is removed if all is well. tracking: its server."""
-    life = Life(seed, what, "pairs")
+    life = Life(seed, what)
     kind = what.removesuffix(SERVED)
     folder.mkdir(parents=True)
     pair, began = Pair(kind, folder, materials, life, random.Random(seed), tracking), time.monotonic()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from faults import DOUBLED, LEFT, LOST, UNEQUAL, WRONG, Fault, Life, damage, law, ledger, pairs
+from faults import DOUBLED, LEFT, LOST, UNEQUAL, WRONG, Life, law, pairs
 from faults import __main__ as harness
-from faults.fleet import FLEET
 from faults.law import Result
 
 SHORT = {7: "plain", 11: "plain"}  # seeds whose lives have faults of several kinds
@@ -36,7 +35,7 @@ def copied(workshop: harness.Workshop, tmp_path: Path) -> tuple[Result, Result]:
 
 
 def held(copied: tuple[Result, Result]) -> dict[str, list[str]]:
-    life = Life(0, "plain", "folders")
+    life = Life(0, "plain")
     law.hold(life, *copied)
     assert life.rows > 20
     return life.problems
@@ -88,44 +87,6 @@ def test_decisions_that_are_not_there_and_files_too_many_are_seen(copied: tuple[
     assert held(copied).keys() == {LOST, LEFT}
 
 
-# --- the ledger -------------------------------------------------------------------------------------------------------
-
-
-def test_the_ledger_goes_on_and_the_last_life_of_a_seed_stands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for seed, problems in ((0, {LOST: ["a", "b"]}), (1, {}), (0, {})):
-        life = Life(seed, "plain", "folders", [Fault("kill -9", "before step 1"), Fault("SIGTERM", "x")], problems)
-        ledger.add(tmp_path, life.plain())
-        if seed == 0 and problems:
-            assert "| kill -9 | 1 | 0 | 2 |" in ledger.table(ledger.read(tmp_path))
-    with (tmp_path / ledger.NAME).open("a") as file:
-        file.write('{"seed": 2, "scen')  # a kill cut it off
-    assert [entry["seed"] for entry in ledger.read(tmp_path)] == [0, 1]
-    assert harness.main(["--ledger", str(tmp_path), "--table"]) == 0
-    printed = capsys.readouterr().out
-    assert "| kill -9 | 2 | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |" in printed
-    assert "4 faults in 2 lives" in printed
-
-
-def test_damage_is_taken_back_with_what_it_found(tmp_path: Path) -> None:
-    path = tmp_path / "best.ckpt"
-    path.write_bytes(b"whole content")
-    first = damage.Damage("file cut", path, b"whole content", b"whole")
-    path.write_bytes(b"whole")
-    second = damage.Damage("file removed", path, b"whole", None).following(first)
-    path.unlink()
-    assert second.is_in_force
-    second.undo()
-    assert path.read_bytes() == b"whole content"
-    assert not second.is_in_force
-
-
-def test_every_family_is_in_the_fleet() -> None:
-    assert {one.family for one in FLEET.values()} == {"folders", "domainbed", "debiasing", "robustness"}
-    assert {harness.scenario_of(seed) for seed in range(500)} == set(harness.scenarios())
-
-
 # --- lives ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +94,7 @@ def test_every_family_is_in_the_fleet() -> None:
 def test_a_disturbed_training_ends_as_an_undisturbed_one(seed: int, scenario: str, workshop: harness.Workshop) -> None:
     life = workshop.live(seed, scenario)
     assert life.faults
-    assert not life.problems, harness.told(life, workshop.folder)
+    assert not life.problems, harness.describe(life, workshop.folder)
     assert not (workshop.folder / f"seed{seed}").exists()
 
 
@@ -151,12 +112,11 @@ def test_two_commands_at_once_end_as_if_each_were_alone(scenario: str, workshop:
     life = workshop.live(2, scenario)
     assert life.faults
     assert life.rows > 60
-    assert not life.problems, harness.told(life, workshop.folder)
+    assert not life.problems, harness.describe(life, workshop.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_a_hundred_and_fifty_faults_of_new_seeds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hundred_and_fifty_faults_of_new_seeds(capfd: pytest.CaptureFixture[str]) -> None:
     first = random.SystemRandom().randrange(10**6, 10**8)
-    ledger.add(tmp_path, Life(first, "plain", "folders").plain())
-    assert harness.main(["--ledger", str(tmp_path), "--faults", "150"]) == 0, capfd.readouterr().out[-6000:]
+    assert harness.main(["--first", str(first), "--faults", "150"]) == 0, capfd.readouterr().out[-6000:]
