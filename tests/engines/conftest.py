@@ -13,7 +13,6 @@ import pytest
 
 from helpers.engine_study import EngineStudy, Lingering, Studies
 from helpers.real_docker import Docker
-from helpers.real_slurm import Slurm
 from helpers.tracking_server import Server
 
 
@@ -23,24 +22,6 @@ def scratch() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="engines-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="session")
-def _cluster(scratch: Path) -> Iterator[Slurm]:
-    found = Slurm(scratch / "slurm")
-    found.folder.mkdir()
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
-
-
-@pytest.fixture
-def slurm(_cluster: Slurm) -> Iterator[Slurm]:
-    """Two idle nodes, whatever the test before this one did to them."""
-    yield _cluster
-    _cluster.clear()
 
 
 @pytest.fixture(scope="session")
@@ -88,16 +69,6 @@ def undisturbed(scratch: Path, image_root: Path, method: Lingering) -> Path:
     method.hurry()
     flags = ("--launcher", "local", "--tracking", "offline", "--nproc", "1")
     study = EngineStudy("alone", scratch / "alone", image_root, method, flags, os.environ, "0..2")
-    study.run()
-    return study.home
-
-
-@pytest.fixture(scope="session")
-def undisturbed_pair(scratch: Path, image_root: Path, method: Lingering) -> Path:
-    """The same of a training with two processes."""
-    method.hurry()
-    flags = ("--launcher", "local", "--tracking", "offline", "--nproc", "2")
-    study = EngineStudy("pair", scratch / "pair", image_root, method, flags, os.environ)
     study.run()
     return study.home
 

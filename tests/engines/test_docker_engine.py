@@ -150,17 +150,3 @@ def test_a_study_one_of_whose_containers_is_killed(
     assert sorted(it.starts()) == [1, 2]
     assert owners(it.home) == {os.getuid()}
     assert not docker.call("ps", "--all", "--quiet", "--filter", "label=biasbed.study=killed").stdout
-
-
-def test_the_containers_end_with_their_launcher(
-    docker: Docker, study: Studies, undisturbed: Path, lingering: Lingering, store: str
-) -> None:
-    it = study("alone", *CONTAINERS, environment=docker.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    it.kill()
-    wait_for(lambda: not docker.containers("biasbed.study=alone"))
-    assert {run.info.status for run in all_runs(store, study="alone", kind="train")} == {"KILLED"}
-    lingering.hurry()
-    it.run()
-    it.check(store, undisturbed, 2)

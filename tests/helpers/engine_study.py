@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from biasbed.studies import ledger
 from biasbed.tracking.folder import RunFolder
@@ -71,36 +70,26 @@ class EngineStudy:
     seeds: str = "0..0"
     started: list[multiprocessing.process.BaseProcess] = field(default_factory=list)
 
-    def words(self, *more: str) -> list[str]:
+    def start(self) -> None:
+        """Begin the command in a process of its own; what it prints is in <home>.<number>.err."""
         own = ("--algorithms", self.method.name, "--seeds", self.seeds, "--study", self.name, "--epochs", str(EPOCHS))
-        return small_study.words(self.images, *own, *self.launcher, *more)
-
-    def start(self, *more: str, words: Sequence[str] = ()) -> Any:
-        """The command in a process of its own; what it prints is in <home>.<number>.err."""
+        words = small_study.words(self.images, *own, *self.launcher)
         self.home.mkdir(parents=True, exist_ok=True)
         children.start_server()
         environment = {**children.command_environment(), **self.environment, "BIASBED_HOME": str(self.home)}
-        arguments = (list(words or self.words(*more)), environment, str(self.home), str(self._output))
+        arguments = (words, environment, str(self.home), f"{self.home}.{len(self.started) + 1}")
         self.started.append(children._CONTEXT.Process(target=_command, args=arguments))
         self.started[-1].start()
-        return self.started[-1]
 
-    def run(self, *more: str, words: Sequence[str] = ()) -> str:
-        """The command to its end, which must be a good one; what it printed."""
-        self.start(*more, words=words)
-        return self.end()
+    def run(self) -> None:
+        """Run the command to its end, which must be a good one."""
+        self.start()
+        self.end()
 
-    def end(self, seconds: float = 600) -> str:
-        """Until the last command has ended well; what it printed."""
-        self.started[-1].join(seconds)
-        text = self.printed()
-        assert self.started[-1].exitcode == 0, f"exit code {self.started[-1].exitcode}: {text}{self.logs()}"
-        return text
-
-    def kill(self) -> None:
-        """The last command, with -9."""
-        self.started[-1].kill()
-        self.started[-1].join()
+    def end(self) -> None:
+        """Wait until the last command has ended well."""
+        self.started[-1].join(600)
+        assert self.started[-1].exitcode == 0, f"exit code {self.started[-1].exitcode}: {self.printed()}{self.logs()}"
 
     def printed(self) -> str:
         output = Path(f"{self.home}.{len(self.started)}")
@@ -113,17 +102,17 @@ class EngineStudy:
     def logs(self) -> str:
         return "".join(f"\n{path}:\n{path.read_text()}" for path in self.home.glob("*/*/train.log"))
 
-    def wait_for_epoch(self, runs: int = 1, seconds: float = 600) -> None:
-        """Until so many trainings have ended their first epoch; each command's first ones linger in their second."""
-        wait_for(lambda: sum(path.stat().st_size > 0 for path in self.home.glob("*/*/metrics.jsonl")) >= runs, seconds)
+    def wait_for_epoch(self, runs: int) -> None:
+        """Wait until so many trainings have ended their first epoch; they linger in their second."""
+        wait_for(lambda: sum(path.stat().st_size > 0 for path in self.home.glob("*/*/metrics.jsonl")) >= runs)
 
     def starts(self) -> list[int]:
         """Return how often launchers started each run."""
         return [len(ledger.read_attempts(RunFolder(folder))) for folder in self.folders()]
 
-    def check(self, store: str, reference: Path, count: int = 1, kind: str = "train") -> None:
-        """So many runs, each FINISHED and there once, with the rows and weights of the undisturbed ones."""
-        runs = all_runs(store, study=self.name, kind=kind)
+    def check(self, store: str, reference: Path, count: int) -> None:
+        """Check that there are so many runs, each FINISHED, with the rows and weights of the undisturbed ones."""
+        runs = all_runs(store, study=self.name, kind="train")
         assert [run.info.status for run in runs] == ["FINISHED"] * count
         folders = {RunFolder(folder).read_state()["run_id"]: folder for folder in self.folders()}
         assert sorted(folders) == sorted(run.info.run_id for run in runs)
@@ -141,16 +130,9 @@ class EngineStudy:
                 process.kill()
             process.join()
 
-    @property
-    def _output(self) -> str:
-        return f"{self.home}.{len(self.started) + 1}"
-
 
 def _command(words: list[str], environment: dict[str, str], cwd: str, output: str) -> None:
-    """`biasbed <words>`, which asks Slurm more often than a cluster of others' should be asked."""
-    from biasbed.plugins.slurm import launcher as slurm
-
-    slurm.ASK, slurm.GONE = 0.5, 3.0
+    """Run `biasbed <words>`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     children._child(words, environment, cwd, output, None)
 
