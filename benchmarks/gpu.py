@@ -1,19 +1,17 @@
-"""All that is asked of a GPU that is lent by the minute: correctness, speed, memory, and what bounds it.
+"""All that is asked of a GPU that is lent by the minute: speed, memory, and what bounds it.
 
-    PYTHONPATH=src:tests python benchmarks/gpu.py                   # again and again, until it says that all is done
-    PYTHONPATH=src:tests python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
-        --steps 2 --rounds 1 --methods infodrop --images 16 --workers 0 --tests none --to /tmp/gpu.md    # does it work?
+    PYTHONPATH=src python benchmarks/gpu.py                   # again and again, until it says that all is done
+    PYTHONPATH=src python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
+        --steps 2 --rounds 1 --methods infodrop --images 16 --workers 0 --to /tmp/gpu.md    # does it work?
 
 A call begins no piece after `--minutes`, and continues where the one before it ended or was killed: each piece is kept
 beside the results (`<to>.json`) and written into the tables when it is measured. Exit codes: 0 all is done, 3 more is
 left for the same command, 1 a piece failed; the same command tries it once more.
 
-Parts are in order of worth. First whether every method computes in bf16 what it does in fp32, waits for nothing and
-resumes bit-equal; then the tests that need a GPU, and the steps of ResNet-50 at 224 pixels in bf16, fp16 and through
-NCCL. Then a hand-written loop and our engine take turns on images that are on the device, with and without
-torch.compile; the card's peak is what a product of large matrices reaches on it. Then every method by ERM
+Parts are in order of worth. First a hand-written loop and our engine take turns on images that are on the device, with
+and without torch.compile; the card's peak is what a product of large matrices reaches on it. Then every method by ERM
 (benchmarks/methods.py), decoded images beside the loader alone and the hand-written loop, testing beside a bare forward
-pass, and by the profiler where the time of a step goes.
+pass, and by the profiler where the time of a step goes. Correctness is for `pytest -m gpu tests/compute/test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import correctness
 import methods
 import torch
 from card import DTYPES, Card, Pieces, by_hand, compiled, engine_of, forever, ours
@@ -53,7 +50,7 @@ from biasbed.training.engine import Engine
 
 HEAD = """# Results on a GPU
 
-Written by `PYTHONPATH=src:tests python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
+Written by `PYTHONPATH=src python benchmarks/gpu.py`, table by table, as RESULTS.md is by benchmarks/all.py.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS_GPU.md"
 MORE = 3  # exit code: the same command continues
@@ -278,13 +275,6 @@ def profiled(card: Card) -> list[Row]:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, tuple[str, Callable[[Card], Pieces], str]] = {
-    "every_method": (
-        "Every method",
-        correctness.every_method,
-        "Small networks, from the same weights and draws.",
-    ),
-    "tests": ("Tests", correctness.tests, "pytest, in a Python of its own."),
-    "correctness": ("Correctness", correctness.of_steps, "Five steps on the same images from the same weights."),
     "synthetic": ("Steps on images on the device", synthetic, "Blocks of steps in turn, by a clock that waits."),
     "of_methods": ("Methods", of_methods, "`benchmarks/methods.py` with this card's sizes; a step by ERM's."),
     "decoded": ("Steps on decoded images", decoded, "JPEG photographs of 224 pixels from the page cache."),
@@ -305,7 +295,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--compile", action=argparse.BooleanOptionalAction, default=there)
     made.add_argument("--methods", default="all", help="by commas; none: leave them out")
     made.add_argument("--parts", default=",".join(PARTS), help="by commas, in this order")
-    made.add_argument("--tests", choices=("gpu", "all", "none"), default="gpu")
     made.add_argument("--minutes", type=float, default=8.5, help="of this call; a lease gives ten a call")
     made.add_argument("--to", type=Path, default=RESULTS)
     return made
@@ -378,7 +367,7 @@ def main() -> int:
         parser().error(f"no such part: {', '.join(sorted(unknown))}" if unknown else "there is no GPU here")
     with tempfile.TemporaryDirectory() as options.scratch:
         card = Card(options)
-        sizes = ("backbone", "image_size", "batch_size", "steps", "rounds", "images", "workers", "tests")
+        sizes = ("backbone", "image_size", "batch_size", "steps", "rounds", "images", "workers")
         key = " ".join([card.name, commit(), *(f"{name}={getattr(options, name)}" for name in sizes)])
         return measure(card, KeptRows(options.to.with_suffix(".json"), key), end + 60 * options.minutes)
 

@@ -63,7 +63,7 @@ def test_fp16_refuses_a_step_that_overflows_and_halves_its_scale() -> None:
 
 @pytest.mark.parametrize("name", algorithms.names())
 def test_every_method_in_bf16(name: str) -> None:
-    """Losses near fp32's, no wait but HEX's for its eigenvalues, resume bit-equal. benchmarks/gpu.py has it in rows."""
+    """Losses near fp32's, no wait but HEX's for its eigenvalues, resume bit-equal."""
     found = compare(name, "bf16", torch.device("cuda:0"))
     assert max(found.distances) < 0.1
     assert found.waits == (1 if name == "hex" else 0), found.where
