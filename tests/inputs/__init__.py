@@ -1,9 +1,8 @@
 """Bad input to every command, as data: what is typed, what lies there, and how the command must end.
 
-A module of this folder holds the cases of one kind as `CASES`. `PYTHONPATH=src:tests python -m inputs [pattern]` tries
-them, each in a process of its own, and holds every one to one law (`law.py`): it ends in one line and the right exit
-code, in time, and leaves nothing that it should not. Cases that are rightly accepted stand among them, so that too much
-strictness is noticed as well.
+A module of this folder holds the cases of one kind as `CASES`. Each is tried in a process of its own and held to one
+law (`law.py`): it ends in one line and the right exit code, in time, and leaves nothing that it should not. Cases that
+are rightly accepted stand among them, so that too much strictness is noticed as well.
 """
 
 from __future__ import annotations
