@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from biasbed.algorithms import noise2net
 from biasbed.algorithms.base import Progress
@@ -21,7 +20,6 @@ from biasbed.algorithms.noise2net import (
     distort,
     draw_blocks,
     draw_shapes,
-    residual,
 )
 
 SHAPES = [
@@ -41,31 +39,6 @@ def blocks(count: int = 3, hidden: int = 4, seed: int = 1) -> list[Block]:
 
 
 # --- the mathematics --------------------------------------------------------------------------------------------------
-
-
-def one_by_one(image: Tensor, block: Block, number: int) -> Tensor:
-    """f of one image by ordinary convolutions and instance norms."""
-    norm = functional.instance_norm
-    hidden = block.convs[0].shape[1]
-    maps = torch.relu(norm(functional.conv2d(image[None], block.expand[number])))
-    first, second, third, fourth = maps.split(hidden, dim=1)
-
-    def convolved(x: Tensor, i: int) -> Tensor:
-        weight = block.convs[i][number]
-        padding = (weight.shape[-1] - 1) // 2 * block.dilations[i]
-        return torch.relu(norm(functional.conv2d(x, weight, padding=padding, dilation=block.dilations[i])))
-
-    a = convolved(first, 0)
-    b = convolved(second + a, 1)
-    c = convolved(third + b, 2)
-    return norm(functional.conv2d(torch.cat([a, b, c, fourth], 1), block.project[number]))[0]
-
-
-@pytest.mark.parametrize("number", range(NUM_BLOCKS))
-def test_a_block_is_ordinary_convolutions_with_instance_norms(number: int) -> None:
-    x, block = images(), blocks()[number]
-    expected = torch.stack([one_by_one(image, block, n) for n, image in enumerate(x)])
-    torch.testing.assert_close(residual(x, block), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_images_do_not_see_each_other() -> None:

@@ -16,14 +16,9 @@ OWN = ROOT / "tests" / "vectors"
 MODULES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "walk"))
 
 
-# Files that a test of its own compares, by that test. Images that are stored for other files' sake are its inputs.
-_CORRUPTIONS = "data/test_corruptions_reference.py"
-ELSEWHERE = {
-    **{f"robustness/{name}": _CORRUPTIONS for name in ("corruption_draws", "corruptions", "elastic_exact_warp")},
-    **{f"robustness/{name}": _CORRUPTIONS for name in ("helpers", "images", "jpeg85")},
-    "robustness/calibration": "evaluation/test_calibration.py",
-    "robustness/multilabel": "suites/test_deepfashion.py",
-}
+# Compared by data/test_corruptions_reference.py, evaluation/test_calibration.py and suites/test_deepfashion.py.
+_CORRUPTIONS = ("corruption_draws", "corruptions", "elastic_exact_warp", "helpers", "images", "jpeg85")
+ELSEWHERE = tuple(f"robustness/{name}" for name in (*_CORRUPTIONS, "calibration", "multilabel"))
 # Which images DomainBed's program holds out, which ours draws by another generator.
 UNCOMPARED = (*ELSEWHERE, "domainbed/splits")
 
