@@ -44,13 +44,13 @@ TOPICS = (
 )
 
 
-def measured(topic: str, quick: bool, given: Mapping[str, Any]) -> tuple[Topic, list[Row]]:
+def measured(topic: str, quick: bool, arguments: Mapping[str, Any]) -> tuple[Topic, list[Row]]:
     """In a process of its own. given: what this topic's `rows` takes besides."""
     die_with_parent(signal.SIGKILL)  # else it would disturb whoever measures next
     multiprocessing.set_start_method("fork", force=True)  # of what it starts in turn, as in a training
     module = importlib.import_module(topic)
     pace, began = None if quick else measure_pace(), time.perf_counter()
-    rows = module.rows(quick, **given)
+    rows = module.rows(quick, **arguments)
     took, notes = time.perf_counter() - began, getattr(module, "NOTES", "")
     about = Topic(topic, module.TITLE, module.HOW, notes, took, quick, pace=pace)
     return about, rows
@@ -59,13 +59,13 @@ def measured(topic: str, quick: bool, given: Mapping[str, Any]) -> tuple[Topic, 
 def run(topics: Sequence[str], quick: bool, path: Path, checkouts: Sequence[Path]) -> list[str]:
     """Measure them one after the other, the file renewed after each; the topics that failed."""
     failed = []
-    given: Mapping[str, Mapping[str, Any]] = {REFERENCES: {"checkouts": checkouts}}
+    arguments: Mapping[str, Mapping[str, Any]] = {REFERENCES: {"checkouts": checkouts}}
     for topic in topics:
         print(f"--- {topic}", flush=True)
         context = multiprocessing.get_context("spawn")  # its processes may have loader processes, unlike a Pool's
         try:
             with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-                about, rows = pool.submit(measured, topic, quick, given.get(topic, {})).result()
+                about, rows = pool.submit(measured, topic, quick, arguments.get(topic, {})).result()
         except Exception:
             traceback.print_exc()
             failed.append(topic)
@@ -88,21 +88,21 @@ def main() -> int:
         metavar="checkout",
         help="of what others wrote, see references.py; once for each",
     )
-    given = parser.parse_args()
-    unknown = sorted(set(given.topics) - set(TOPICS))
+    flags = parser.parse_args()
+    unknown = sorted(set(flags.topics) - set(TOPICS))
     if unknown:
         parser.error(f"there is no topic {', '.join(unknown)}: {', '.join(TOPICS)}")
-    if given.quick and given.to is None:
+    if flags.quick and flags.to is None:
         parser.error("--quick needs --to: its numbers mean nothing, and RESULTS.md's do")
-    if REFERENCES in given.topics and not given.reference:
+    if REFERENCES in flags.topics and not flags.reference:
         parser.error(f"{REFERENCES} needs --reference")
-    if given.reference:
+    if flags.reference:
         import references
 
-        for checkout in given.reference:
+        for checkout in flags.reference:
             references.program_of(checkout)  # before the work
-    topics = given.topics or [topic for topic in TOPICS if topic != REFERENCES or given.reference]
-    failed = run(topics, given.quick, given.to or RESULTS, given.reference)
+    topics = flags.topics or [topic for topic in TOPICS if topic != REFERENCES or flags.reference]
+    failed = run(topics, flags.quick, flags.to or RESULTS, flags.reference)
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

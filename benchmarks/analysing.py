@@ -96,7 +96,7 @@ def tags(method: str, seed: int) -> dict[str, str]:
 
 def values(generator: random.Random, run: str, epochs: int) -> Iterator[tuple[Any, ...]]:
     """Rows of a run's metrics, metric by metric."""
-    for name in ("val/accuracy/val", *(f"test/accuracy/{entry}" for entry in SETS)):
+    for name in ("val/accuracy/val", *(f"test/accuracy/{set_name}" for set_name in SETS)):
         level = generator.uniform(0.5, 0.9)
         for epoch in range(1, epochs + 1):
             yield name, level + generator.gauss(0, 0.02), 1000 * epoch, run, epoch
@@ -127,9 +127,9 @@ def fill(folder: Path, runs: int, epochs: int, methods: int) -> str:
             last = rows[epochs - 1 :: epochs]
             _insert(connection, "latest_metrics", ("key", "value", "timestamp", "run_uuid", "step"), last)
             if number < methods:
-                place = folder / "artifacts" / run / "artifacts" / record.PROTOCOL_FILE
-                place.parent.mkdir(parents=True)
-                place.write_text(protocol().to_json())
+                path = folder / "artifacts" / run / "artifacts" / record.PROTOCOL_FILE
+                path.parent.mkdir(parents=True)
+                path.write_text(protocol().to_json())
         connection.commit()
     client.delete_run(first)
     return uri
@@ -138,8 +138,8 @@ def fill(folder: Path, runs: int, epochs: int, methods: int) -> str:
 def _describe(connection: sqlite3.Connection, run: str, method: str, seed: int) -> None:
     said = tags(method, seed).items()
     _insert(connection, "tags", ("key", "value", "run_uuid"), [(key, value, run) for key, value in said])
-    given = {f"{record.CONFIG_PARAMETER}setting{number}": str(number) for number in range(40)}
-    _insert(connection, "params", ("key", "value", "run_uuid"), [(key, value, run) for key, value in given.items()])
+    settings = {f"{record.CONFIG_PARAMETER}setting{number}": str(number) for number in range(40)}
+    _insert(connection, "params", ("key", "value", "run_uuid"), [(key, value, run) for key, value in settings.items()])
 
 
 def _insert(connection: sqlite3.Connection, table: str, columns: Any, rows: list[tuple[Any, ...]]) -> None:
@@ -168,8 +168,8 @@ def read(uri: str, runs: int, epochs: int) -> Work:
 
     def work() -> None:
         store = RunStore(uri)
-        found = read_histories(store, store.runs("train"), {})
-        assert len(found) == runs, f"{len(found)} of {runs} runs"
+        histories = read_histories(store, store.runs("train"), {})
+        assert len(histories) == runs, f"{len(histories)} of {runs} runs"
 
     return work
 
@@ -178,15 +178,15 @@ def parts(uri: str) -> dict[str, float]:
     """Seconds of finding the runs and of reading their histories."""
     store, began = RunStore(uri), time.perf_counter()
     runs = store.runs("train")
-    found = time.perf_counter() - began
+    finding = time.perf_counter() - began
     read_histories(store, runs, {})
-    return {"finding": found, "reading": time.perf_counter() - began - found}
+    return {"finding": finding, "reading": time.perf_counter() - began - finding}
 
 
 # --- the whole command ------------------------------------------------------------------------------------------------
 
 
-def whole(uri: str, study: str) -> None:
+def analyse_in_parts(uri: str, study: str) -> None:
     """In a process of its own: prints the seconds of reading and of all, and the processor's."""
     began = time.perf_counter()
     with without_collection():  # as the command line does
@@ -200,85 +200,88 @@ def whole(uri: str, study: str) -> None:
     }
     with contextlib.redirect_stdout(sys.stderr):
         command.analyze(AnalyzeOptions(study=study, tracking_uri=uri))
-    found = {name: sum(seconds) for name, seconds in took.items()}
-    found["computing"] -= found["reading"]
+    seconds_of_parts = {name: sum(seconds) for name, seconds in took.items()}
+    seconds_of_parts["computing"] -= seconds_of_parts["reading"]
     times = os.times()
     processor = times.user + times.system + times.children_user + times.children_system
-    print(json.dumps({**found, "all": time.perf_counter() - began, "processor": processor}))
+    print(json.dumps({**seconds_of_parts, "all": time.perf_counter() - began, "processor": processor}))
 
 
 def _timed(module: Any, name: str) -> list[float]:
     """Seconds of each call of a module's function from now on."""
     took, plain = [], getattr(module, name)
 
-    def timed(*given: Any) -> Any:
+    def timed(*arguments: Any) -> Any:
         start = time.perf_counter()
-        found = plain(*given)
+        result = plain(*arguments)
         took.append(time.perf_counter() - start)
-        return found
+        return result
 
     setattr(module, name, timed)
     return took
 
 
-def analysed(uri: str, place: Path, rounds: int, study: str = STUDY) -> tuple[dict[str, list[float]], float]:
+def analysed(uri: str, folder: Path, rounds: int, study: str = STUDY) -> tuple[dict[str, list[float]], float]:
     """Seconds of whole analyses, round by round: of reading, of computing and writing files after it, of the rest and
     of all, of the processor, and of an import of the libraries in turn. Then the highest memory in MiB, of a further
     analysis, as looking at it takes a tenth of the time.
     """
     import_libraries = command([LIBRARIES], dict(os.environ), module=False)
     import_libraries()  # reads their files from the disk
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for _ in range(rounds):
-        told, _ = _run(uri, place, study, is_watched=False)
-        told |= {"rest": told["all"] - told["reading"], "imports": seconds(import_libraries, time.perf_counter)}
-        for name, value in told.items():
-            found.setdefault(name, []).append(value)
-    _, peak = _run(uri, place, study, is_watched=True)
-    return found, peak
+        seconds_of_parts, _ = _run(uri, folder, study, is_watched=False)
+        seconds_of_parts |= {
+            "rest": seconds_of_parts["all"] - seconds_of_parts["reading"],
+            "imports": seconds(import_libraries, time.perf_counter),
+        }
+        for name, value in seconds_of_parts.items():
+            times.setdefault(name, []).append(value)
+    _, peak = _run(uri, folder, study, is_watched=True)
+    return times, peak
 
 
-def _run(uri: str, place: Path, study: str, is_watched: bool) -> tuple[dict[str, float], float]:
-    """Return what `whole` prints, and the highest memory in MiB; 0 if it is not watched."""
-    env = {**os.environ, "BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": uri}
+def _run(uri: str, folder: Path, study: str, is_watched: bool) -> tuple[dict[str, float], float]:
+    """Return what `analyse_in_parts` prints, and the highest memory in MiB; 0 if it is not watched."""
+    env = {**os.environ, "BIASBED_HOME": str(folder / "home"), "MLFLOW_TRACKING_URI": uri}
     words = [sys.executable, __file__, uri, study]
-    with (place / "log").open("w") as log:
+    with (folder / "log").open("w") as log:
         process = psutil.Popen(words, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
     peak = 0.0
     while is_watched and process.poll() is None:
         with contextlib.suppress(psutil.Error):
             everyone = (process, *process.children(recursive=True))
-            peak = max(peak, sum(one.memory_full_info().pss for one in everyone) / 2**20)
+            peak = max(peak, sum(process_of_family.memory_full_info().pss for process_of_family in everyone) / 2**20)
         time.sleep(LOOK)
     if process.wait():
-        raise SystemExit((place / "log").read_text()[-2000:])
+        raise SystemExit((folder / "log").read_text()[-2000:])
     return json.loads(process.stdout.read()), peak
 
 
 def of_runs(runs: int, epochs: int, methods: int, rounds: int) -> list[Row]:
     words = f"{runs:,} runs of {methods} methods"
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        os.environ["BIASBED_HOME"] = str(place / "home")
-        uri = fill(place, runs, epochs, methods)
+        folder = Path(name)
+        os.environ["BIASBED_HOME"] = str(folder / "home")
+        uri = fill(folder, runs, epochs, methods)
         times = interleaved({"ours": read(uri, runs, epochs), "raw": raw(uri)}, rounds, time.perf_counter)
-        taken, sql = parts(uri), Row.of("", times["raw"]).ratio
-        found, peak = analysed(uri, place, rounds)
+        shares_of_reading, sql = parts(uri), Row.of("", times["raw"]).ratio
+        times_of_analysis, peak = analysed(uri, folder, rounds)
     size = f"{runs * METRICS * epochs:,} values, {epochs} epochs; SQL {sql:.2f} s"
-    shares = f"finding runs {taken['finding'] / sql:.2f}, curves {taken['reading'] / sql:.2f}"
+    shares = f"finding runs {shares_of_reading['finding'] / sql:.2f}, curves {shares_of_reading['reading'] / sql:.2f}"
     share = Goal(2.0) if runs == 1000 else None
     imports, memory = GOALS.get((runs, methods), (None, None))
-    took = {name: statistics.median(values) for name, values in found.items()}
+    took = {name: statistics.median(values) for name, values in times_of_analysis.items()}
     note = (
         f"of it computing {took['computing']:.1f} s, tables, figures and pages {took['writing']:.1f} s; after "
         f"{took['reading']:.1f} s of reading; {took['processor']:.1f} s of the processor in all"
     )
     return [
         Row.of(f"{words}: reading / raw SQL", ratios(times, "ours", "raw"), share, f"{size}; {shares}"),
-        Row.of(f"{words}: the report", found["rest"], None, note, "s"),
+        Row.of(f"{words}: the report", times_of_analysis["rest"], None, note, "s"),
         Row.of(
             f"{words}: the report / {LIBRARIES}",
-            ratios(found, "rest", "imports"),
+            ratios(times_of_analysis, "rest", "imports"),
             imports,
             f"the import takes {took['imports']:.1f} s",
         ),
@@ -293,4 +296,4 @@ def rows(quick: bool = False) -> list[Row]:
 
 
 if __name__ == "__main__":  # the process that `rows` measures
-    whole(*sys.argv[1:])
+    analyse_in_parts(*sys.argv[1:])

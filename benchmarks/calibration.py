@@ -177,8 +177,8 @@ def coverage(
 
 def true_effects(name: str, num_algorithms: int) -> Array:
     """Mean scores of algorithms, in units of the interactions: all equal, two halves, or all different."""
-    place = np.arange(num_algorithms)
-    effects: Array = {"equal": 0.0 * place, "halves": -3.0 * (2 * place >= num_algorithms), "all differ": -0.2 * place}[
+    ranks = np.arange(num_algorithms)
+    effects: Array = {"equal": 0.0 * ranks, "halves": -3.0 * (2 * ranks >= num_algorithms), "all differ": -0.2 * ranks}[
         name
     ]
     return effects
@@ -187,8 +187,8 @@ def true_effects(name: str, num_algorithms: int) -> Array:
 def domains(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
     """Simulations x columns x algorithms; who is good on one domain of a data set is good on its others."""
     common = generator.normal(size=(number, num_sets, 1, num_algorithms))
-    own = generator.normal(size=(number, num_sets, PARTS_OF_A_SET, num_algorithms))
-    tables: Array = math.sqrt(SHARED) * common + math.sqrt(1 - SHARED) * own
+    parts = generator.normal(size=(number, num_sets, PARTS_OF_A_SET, num_algorithms))
+    tables: Array = math.sqrt(SHARED) * common + math.sqrt(1 - SHARED) * parts
     return tables.reshape(number, num_sets * PARTS_OF_A_SET, num_algorithms)
 
 
@@ -202,9 +202,9 @@ def rank_coverage(tables: Array, effects: Array, alpha: float = ALPHA) -> tuple[
     most = number - (effects[None] < effects[:, None]).sum(axis=1)
     is_right, widths = [], []
     for table in tables:
-        found = np.array([*ranks_over_sets(pd.DataFrame(table + effects), alpha).values()])
-        is_right.append(bool((found[:, 0] <= least).all() and (found[:, 1] >= most).all()))
-        widths.append(float((found[:, 1] - found[:, 0] + 1).mean()) / number)
+        intervals = np.array([*ranks_over_sets(pd.DataFrame(table + effects), alpha).values()])
+        is_right.append(bool((intervals[:, 0] <= least).all() and (intervals[:, 1] >= most).all()))
+        widths.append(float((intervals[:, 1] - intervals[:, 0] + 1).mean()) / number)
     return rate(is_right), float(np.mean(widths))
 
 
@@ -213,18 +213,18 @@ def rank_coverage(tables: Array, effects: Array, alpha: float = ALPHA) -> tuple[
 
 def per_set(generator: np.random.Generator, number: int, num_algorithms: int, num_runs: int) -> dict[str, Rate]:
     """Compute how often the tests over runs find anything among equal algorithms on one set."""
-    omnibus, told, gated = [], [], []
+    omnibus, significant, gated = [], [], []
     names = [f"alg{i}" for i in range(num_algorithms)]
     family = pairs(tuple(names))
     for _ in range(number):
         runs = {name: pd.DataFrame({"set": generator.normal(size=num_runs)}) for name in names}
         sets, rows = persets.per_set(runs, ALPHA, family)
         omnibus.append(bool(sets["p"].iloc[0] < ALPHA))
-        told.append(bool((rows["p_holm"] < ALPHA).any()))
+        significant.append(bool((rows["p_holm"] < ALPHA).any()))
         gated.append(bool(rows["significant"].any()))
     return {
         "Kruskal-Wallis": rate(omnibus),
-        "Mann-Whitney with Holm": rate(told),
+        "Mann-Whitney with Holm": rate(significant),
         "Mann-Whitney with Holm, under Kruskal-Wallis": rate(gated),
     }
 

@@ -40,13 +40,13 @@ def conditioned(images: int, conditions: int, classes: int) -> EvaluationSet:
     y = np.sort(np.random.default_rng(0).integers(0, classes, images))
     numbers = np.random.default_rng(1).permutation(images)
     numbers = numbers[np.lexsort((numbers, y))]
-    own = [f"n{label:08d}/ILSVRC2012_val_{number:08d}.JPEG" for label, number in zip(y, numbers, strict=True)]
+    names = [f"n{label:08d}/ILSVRC2012_val_{number:08d}.JPEG" for label, number in zip(y, numbers, strict=True)]
     kinds = [f"corruption_{code // 5}/{code % 5 + 1}" for code in range(conditions)]
     source = Source(
         name="corrupted",
         classes=tuple(f"n{label:08d}" for label in range(classes)),
         y=np.tile(y, conditions),
-        ids=_together([f"{kind}/{name}" for name in own] for kind in kinds),
+        ids=_together([f"{kind}/{name}" for name in names] for kind in kinds),
         condition=np.repeat(np.arange(conditions), images),
         conditions=tuple(kind.replace("/", "_") for kind in kinds),
     )
@@ -60,13 +60,13 @@ def _together(parts: Iterable[list[str]]) -> Names:
     return Names.from_bytes(np.concatenate([text for text, _ in content]), ends)
 
 
-def decided(entry: EvaluationSet) -> Iterator[Columns]:
+def decided(evaluation_set: EvaluationSet) -> Iterator[Columns]:
     """Return a process's part of each piece: every seventh decision at random, the others right."""
-    generator, classes = np.random.default_rng(2), len(entry.source.classes)
-    for piece in cut_pieces(0, entry.source):
+    generator, classes = np.random.default_rng(2), len(evaluation_set.source.classes)
+    for piece in cut_pieces(0, evaluation_set.source):
         rows = np.array(piece.rows, dtype=np.int32)
         wrong = generator.random(len(rows)) < 1 / 7
-        decision = np.where(wrong, generator.integers(0, classes, len(rows)), entry.source.y[rows])
+        decision = np.where(wrong, generator.integers(0, classes, len(rows)), evaluation_set.source.y[rows])
         score = generator.random(len(rows), dtype=np.float32)
         rank = np.where(wrong, generator.integers(2, classes, len(rows)), 1)
         codes = np.min_scalar_type(classes)
@@ -76,16 +76,16 @@ def decided(entry: EvaluationSet) -> Iterator[Columns]:
         }
 
 
-def ours(entry: EvaluationSet, path: Path) -> None:
-    found = make_decisions(entry, join_pieces(list(decided(entry))), "model")
-    dict(measure(entry, found, "test"))
-    write_predictions(path, found, 0)
+def ours(evaluation_set: EvaluationSet, path: Path) -> None:
+    decisions = make_decisions(evaluation_set, join_pieces(list(decided(evaluation_set))), "model")
+    dict(measure(evaluation_set, decisions, "test"))
+    write_predictions(path, decisions, 0)
 
 
-def plain(entry: EvaluationSet, path: Path) -> None:
+def plain(evaluation_set: EvaluationSet, path: Path) -> None:
     """A dictionary per image."""
-    source, rows = entry.source, []
-    for part in decided(entry):
+    source, rows = evaluation_set.source, []
+    for part in decided(evaluation_set):
         for row, decision, *numbers in zip(*(column.tolist() for column in part.values()), strict=True):
             names = source.ids[row], source.classes[source.y[row]], source.classes[decision]
             rows.append(dict(zip(("image", "label", "decision"), names, strict=True)))
@@ -105,7 +105,7 @@ def peak_of_process(renew: bool) -> int:
 
 def measure_side(way: str, kind: str, *sizes: str) -> None:
     """Print the bytes of memory and of the file."""
-    entry, run, traced = conditioned(*map(int, sizes)), {"ours": ours, "plain": plain}[way], kind == "traced"
+    evaluation_set, run, traced = conditioned(*map(int, sizes)), {"ours": ours, "plain": plain}[way], kind == "traced"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "last.parquet"
         run(conditioned(100, 2, 10), path)  # what is imported and set up
@@ -113,7 +113,7 @@ def measure_side(way: str, kind: str, *sizes: str) -> None:
         before = peak_of_process(renew=True)
         if traced:
             tracemalloc.start()
-        run(entry, path)
+        run(evaluation_set, path)
         memory = tracemalloc.get_traced_memory()[1] if traced else peak_of_process(renew=False) - before
         print(json.dumps([memory, path.stat().st_size]))
 
@@ -122,15 +122,15 @@ def rows(quick: bool = False, *, images: int = 50_000, conditions: int = 20, cla
     if quick:
         images, conditions, classes = 200, 2, 10
     sizes = [str(images), str(conditions), str(classes)]
-    found = {}
+    sizes_by_side = {}
     for way in ("ours", "plain"):
         for how in ("traced", "whole"):
             command = [sys.executable, __file__, way, how, *sizes]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-            found[way, how], found[way, "disk"] = json.loads(done.stdout)
+            sizes_by_side[way, how], sizes_by_side[way, "disk"] = json.loads(done.stdout)
     number = images * conditions
     titles = {"traced": "peak, Python and NumPy", "whole": "peak, whole process", "disk": "on disk"}
-    each = {how: [found[way, how] / number for way in ("ours", "plain")] for how in titles}
+    each = {how: [sizes_by_side[way, how] / number for way in ("ours", "plain")] for how in titles}
     return [
         Row.of(f"{title}: ours / plain", [mine / theirs], None, f"{mine:.1f} and {theirs:.1f} bytes a decision")
         for title, (mine, theirs) in zip(titles.values(), each.values(), strict=True)

@@ -50,8 +50,8 @@ def look(process: psutil.Process) -> Look | None:
     """None where it has just ended."""
     try:
         family = [process, *process.children(recursive=True)]
-        memory = sum(one.memory_full_info().uss for one in family) / 2**20
-        counts = sum(one.num_fds() for one in family), sum(one.num_threads() for one in family)
+        memory = sum(member.memory_full_info().uss for member in family) / 2**20
+        counts = sum(member.num_fds() for member in family), sum(member.num_threads() for member in family)
     except psutil.Error:
         return None
     return Look(memory, *counts, len(family) - 1, len(os.listdir("/dev/shm")))
@@ -76,12 +76,18 @@ def flags(data: Path, epochs: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def started(words: Sequence[str], place: Path) -> Iterator[psutil.Popen]:
+def started(words: Sequence[str], home: Path) -> Iterator[psutil.Popen]:
     """A command with a home, a database and temporary files of its own below a folder."""
-    (place / "tmp").mkdir(exist_ok=True)
-    own = {"BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}"}
-    env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "TMPDIR": str(place / "tmp")}
-    with (place / "log").open("ab") as log:
+    (home / "tmp").mkdir(exist_ok=True)
+    environment_of_run = {"BIASBED_HOME": str(home / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
+    env = {
+        **os.environ,
+        **environment_of_run,
+        "PYTHONPATH": str(ROOT / "src"),
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(home / "tmp"),
+    }
+    with (home / "log").open("ab") as log:
         process = psutil.Popen([sys.executable, "-m", "biasbed", *words], env=env, stdout=log, stderr=log)
     try:
         yield process
@@ -91,25 +97,25 @@ def started(words: Sequence[str], place: Path) -> Iterator[psutil.Popen]:
             process.wait()
 
 
-def finished(process: psutil.Popen, place: Path) -> None:
+def finished(process: psutil.Popen, home: Path) -> None:
     if process.wait() != 0:
-        raise SystemExit((place / "log").read_text()[-2000:])
+        raise SystemExit((home / "log").read_text()[-2000:])
 
 
 # --- a long training --------------------------------------------------------------------------------------------------
 
 
-def train(data: Path, place: Path, epochs: int) -> list[tuple[int, Look]]:
+def train(data: Path, home: Path, epochs: int) -> list[tuple[int, Look]]:
     """(epochs so far, what there was) again and again."""
-    place.mkdir()
+    home.mkdir()
     seen: list[tuple[int, Look]] = []
-    with started(["train", *flags(data, epochs), "--workers", "1"], place) as process:
+    with started(["train", *flags(data, epochs), "--workers", "1"], home) as process:
         while process.poll() is None:
             time.sleep(EVERY)
-            found = look(process)
-            if found is not None:
-                seen.append((sum(_lines(path) for path in place.glob(f"home/*/*/{JOURNAL}")), found))
-        finished(process, place)
+            snapshot = look(process)
+            if snapshot is not None:
+                seen.append((sum(_lines(path) for path in home.glob(f"home/*/*/{JOURNAL}")), snapshot))
+        finished(process, home)
     return seen
 
 
@@ -120,8 +126,8 @@ def _lines(path: Path) -> int:
 def grown(seen: Sequence[tuple[int, Look]], epochs: int) -> dict[str, tuple[float, float]]:
     """Name -> medians over the second tenth of the epochs, and over the ninth."""
     tenth = epochs / 10
-    early = [asdict(one) for epoch, one in seen if tenth <= epoch < 2 * tenth]
-    late = [asdict(one) for epoch, one in seen if 8 * tenth <= epoch < 9 * tenth]
+    early = [asdict(snapshot) for epoch, snapshot in seen if tenth <= epoch < 2 * tenth]
+    late = [asdict(snapshot) for epoch, snapshot in seen if 8 * tenth <= epoch < 9 * tenth]
     return {
         name: (statistics.median(e[name] for e in early), statistics.median(e[name] for e in late)) for name in early[0]
     }
@@ -130,12 +136,12 @@ def grown(seen: Sequence[tuple[int, Look]], epochs: int) -> dict[str, tuple[floa
 # --- many studies -----------------------------------------------------------------------------------------------------
 
 
-def studies(data: Path, place: Path, number: int) -> list[dict[str, float]]:
+def studies(data: Path, home: Path, number: int) -> list[dict[str, float]]:
     """Measure each study's time, and the temporary folder and disk after it."""
-    place.mkdir()
-    found = []
+    home.mkdir()
+    rows_of_studies = []
     for study in range(number):
-        began, before = psutil.Process().cpu_times(), _used(place)
+        began, before = psutil.Process().cpu_times(), _used(home)
         most = 0.0
         words = [
             "benchmark",
@@ -147,20 +153,20 @@ def studies(data: Path, place: Path, number: int) -> list[dict[str, float]]:
             "--study",
             f"s{study}",
         ]
-        with started([*words, "--workers", "2", "--loader_workers", "0"], place) as process:
+        with started([*words, "--workers", "2", "--loader_workers", "0"], home) as process:
             while process.poll() is None:
                 time.sleep(EVERY)
-                most = max(most, one.memory_mb if (one := look(process)) else 0.0)
-            finished(process, place)
+                most = max(most, snapshot.memory_mb if (snapshot := look(process)) else 0.0)
+            finished(process, home)
         ended = psutil.Process().cpu_times()
         seconds = ended.children_user + ended.children_system - began.children_user - began.children_system
-        left = len(list((place / "tmp").iterdir()))
-        found.append({"memory_mb": most, "seconds": seconds, "disk_mb": _used(place) - before, "left": left})
-    return found
+        left = len(list((home / "tmp").iterdir()))
+        rows_of_studies.append({"memory_mb": most, "seconds": seconds, "disk_mb": _used(home) - before, "left": left})
+    return rows_of_studies
 
 
-def _used(place: Path) -> float:
-    return sum(path.stat().st_size for path in place.rglob("*") if path.is_file() and not path.is_symlink()) / 2**20
+def _used(home: Path) -> float:
+    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and not path.is_symlink()) / 2**20
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -180,22 +186,23 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--studies", type=int, default=50)
     parser.add_argument("--keep", type=Path, help="folder to work in, which is not removed")
-    given = parser.parse_args()
+    flags = parser.parse_args()
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
-        place = given.keep or Path(temporary)
-        place.mkdir(parents=True, exist_ok=True)
-        images(place / "images")
-        if given.epochs:
-            seen = train(place / "images", place / "training", given.epochs)
-            faults += report(f"a training of {given.epochs} epochs", grown(seen, given.epochs))
-        if given.studies:
-            each = studies(place / "images", place / "studies", given.studies)
-            part = max(1, given.studies // 5)
+        home = flags.keep or Path(temporary)
+        home.mkdir(parents=True, exist_ok=True)
+        images(home / "images")
+        if flags.epochs:
+            seen = train(home / "images", home / "training", flags.epochs)
+            faults += report(f"a training of {flags.epochs} epochs", grown(seen, flags.epochs))
+        if flags.studies:
+            each = studies(home / "images", home / "studies", flags.studies)
+            part = max(1, flags.studies // 5)
             ends = {
-                n: tuple(statistics.median(one[n] for one in of) for of in (each[:part], each[-part:])) for n in each[0]
+                n: tuple(statistics.median(snapshot[n] for snapshot in of) for of in (each[:part], each[-part:]))
+                for n in each[0]
             }
-            faults += report(f"{given.studies} studies, the first {part} beside the last {part}", ends)
+            faults += report(f"{flags.studies} studies, the first {part} beside the last {part}", ends)
     print("\n".join(["", *(f"GREW: {fault}" for fault in faults)] if faults else ["", "nothing has grown"]))
     return 1 if faults else 0
 

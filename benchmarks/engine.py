@@ -79,7 +79,7 @@ def bare_step(of: job.Job) -> Callable[[], None]:
 class Turns:
     """The seconds of the engine's steps and of those of another side, which has its turn after each."""
 
-    other: Callable[[], object]
+    bare: Callable[[], object]
     clock: Clock = time.process_time
     ours: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Turns:
             for one in found:
                 yield one
                 self.ours.append(self.clock() - began)
-                self.others.append(seconds(self.other, self.clock))
+                self.others.append(seconds(self.bare, self.clock))
                 began = self.clock()
 
         engine._batches = watched  # type: ignore[method-assign]
@@ -118,13 +118,15 @@ def side_by_side(steps: int, **settings: Any) -> Turns:
 
 def rows(quick: bool = False, *, steps: int = 40) -> list[Row]:
     torch.set_num_threads(1)
-    whole = side_by_side(2 if quick else steps, **({"backbone": "resnet10", "batch_size": 4} if quick else {}))
+    full = side_by_side(2 if quick else steps, **({"backbone": "resnet10", "batch_size": 4} if quick else {}))
     tiny = side_by_side(4 if quick else 5 * steps, backbone="mlp", batch_size=2)
-    each = [1000 * (ours - other) for ours, other in zip(tiny.ours[WARM:], tiny.others[WARM:], strict=True)]
-    bare = 1000 * statistics.median(whole.others[WARM:])
-    share = [1 + one / bare for one in each]
+    each = [
+        1000 * (ours - bare_seconds) for ours, bare_seconds in zip(tiny.ours[WARM:], tiny.others[WARM:], strict=True)
+    ]
+    bare = 1000 * statistics.median(full.others[WARM:])
+    share = [1 + extra / bare for extra in each]
     return [
-        Row.of("engine / bare loop", whole.ratios, Goal(1.02), f"a bare step takes {bare:.0f} ms"),
+        Row.of("engine / bare loop", full.ratios, Goal(1.02), f"a bare step takes {bare:.0f} ms"),
         Row.of("what the engine takes by itself in a step", each, None, "measured with an MLP and two images", "ms"),
         Row.of("1 + that / a bare step", share, Goal(1.02), "the same ratio, with less noise in it"),
     ]

@@ -83,9 +83,9 @@ def beside_by_hand(card: Card, precision: str, kind: str) -> list[Row]:
     sides = {"ours": ours(card, mine, batches), "by hand": by_hand(card, network, precision, batches)}
     times = interleaved(sides, card.rounds, card.clock, warm=2)
     number = card.steps * card.batch_size
-    rates = {name: number / statistics.median(own) for name, own in times.items()}
+    rates = {name: number / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
     flops = step_flops(card, engine_of(card, precision)) / card.batch_size
-    share = [number / one * flops / peak for one in times["ours"]]
+    share = [number / seconds * flops / peak for seconds in times["ours"]]
     memory = {name: card.peak_mb(work) for name, work in sides.items()}
     note = f"{rates['ours']:,.0f} and {rates['by hand']:,.0f} images/s"
     title = f"{precision}{kind}"
@@ -140,9 +140,9 @@ def from_files(card: Card) -> list[Row]:
         }
         times = interleaved(sides, card.rounds, card.clock)
     number = card.steps * card.batch_size
-    rates = {name: number / statistics.median(own) for name, own in times.items()}
+    rates = {name: number / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
     bound = [max(pair) for pair in zip(times["loader"], times["synthetic"], strict=True)]
-    reached = [least / one for least, one in zip(bound, times["ours"], strict=True)]
+    reached = [least / seconds for least, seconds in zip(bound, times["ours"], strict=True)]
     note = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     return [
         Row.of("decoded: ours / by hand, speed", ratios(times, "by hand", "ours"), Goal(0.95, at_least=True), note),
@@ -157,7 +157,7 @@ def read(card: Card, source: Source, workers: int) -> Callable[[], Iterator[Batc
         min(card.batch_size, len(source)),
     )
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), workers, card.is_cuda)
-    batches = (found[2] for found in loader.from_step(0, 10**6))
+    batches = (step[2] for step in loader.from_step(0, 10**6))
     return lambda: batches
 
 
@@ -176,7 +176,7 @@ def on_device(card: Card) -> list[Row]:
         "core": lambda: [simplejpeg.decode_jpeg(content, "RGB") for content in contents],
     }
     times = interleaved(sides, card.rounds, card.clock)
-    rates = {name: len(contents) / statistics.median(own) for name, own in times.items()}
+    rates = {name: len(contents) / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
     note = f"{rates['device']:,.0f} and {rates['core']:,.0f} images/s, decoding alone"
     return [Row.of("decoding on the device / on a core, speed", ratios(times, "core", "device"), None, note)]
 
@@ -187,11 +187,11 @@ def on_device(card: Card) -> list[Row]:
 def of_methods(card: Card) -> Pieces:
     """benchmarks/methods.py with these sizes, memory included."""
     methods.SIZE, methods.BATCH, methods.BACKBONE = card.size, card.batch_size, card.options.backbone
-    methods.STEPS, wanted = card.steps, card.options.methods
-    for known in methods.families().values():
-        first = next(iter(known))
-        for name, (method, _) in known.items():
-            if name != first and (wanted == "all" or method in wanted.split(",")):
+    methods.STEPS, chosen = card.steps, card.options.methods
+    for family in methods.families().values():
+        first = next(iter(family))
+        for name, (method, _) in family.items():
+            if name != first and (chosen == "all" or method in chosen.split(",")):
                 yield name, functools.partial(by_erm, card, first, name)
 
 
@@ -223,8 +223,10 @@ def beside_forward(card: Card) -> list[Row]:
 
     with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
         source = write_photographs(Path(name), card.options.images)
-        entry = EvaluationSet("photographs", source, transforms.make_photo_transform(card.size, Preprocess())[0])
-        evaluator = Evaluator([entry], engine.group, engine.precision, card.batch_size, workers, False)
+        evaluation_set = EvaluationSet(
+            "photographs", source, transforms.make_photo_transform(card.size, Preprocess())[0]
+        )
+        evaluator = Evaluator([evaluation_set], engine.group, engine.precision, card.batch_size, workers, False)
         sides: dict[str, Work] = {
             "tested": lambda: evaluator.decide(engine.algorithm.eval().predict),
             "forward": bare,
@@ -232,8 +234,11 @@ def beside_forward(card: Card) -> list[Row]:
         }
         times = interleaved(sides, card.rounds, card.clock)
     counts = {"tested": len(source), "forward": card.steps * card.batch_size, "step": card.steps * card.batch_size}
-    rates = {side: counts[side] / statistics.median(own) for side, own in times.items()}
-    forward = [one / other for one, other in zip(times["forward"], times["step"], strict=True)]
+    rates = {side: counts[side] / statistics.median(seconds_of_side) for side, seconds_of_side in times.items()}
+    forward = [
+        forward_seconds / step_seconds
+        for forward_seconds, step_seconds in zip(times["forward"], times["step"], strict=True)
+    ]
     return [
         Row.of("testing from files", [rates["tested"]], None, f"{workers} workers, decoding included", "images/s"),
         Row.of("a forward pass", [rates["forward"]], None, "images on the device", "images/s"),
@@ -256,19 +261,19 @@ def profiled(card: Card) -> list[Row]:
     work()
     took = card.clock() - began
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if card.is_cuda else [])]
-    with profile(activities=activities) as found:
+    with profile(activities=activities) as profiler:
         work()
         card.wait()
     spent = dict.fromkeys(KINDS, 0.0)
-    for event in found.key_averages():
-        own = event.self_device_time_total if card.is_cuda else event.self_cpu_time_total
+    for event in profiler.key_averages():
+        event_time = event.self_device_time_total if card.is_cuda else event.self_cpu_time_total
         kind = next(kind for kind, words in KINDS.items() if any(word in event.key.lower() for word in words))
         # With a GPU, only what ran there: an operation of the host also carries its kernels' time.
-        spent[kind] += own / 1e6 if not card.is_cuda or "cuda" in str(event.device_type).lower() else 0.0
-    whole = sum(spent.values())
-    rows = [Row.of(f"share of {kind}", [own / whole]) for kind, own in spent.items()]
+        spent[kind] += event_time / 1e6 if not card.is_cuda or "cuda" in str(event.device_type).lower() else 0.0
+    total = sum(spent.values())
+    rows = [Row.of(f"share of {kind}", [event_time / total]) for kind, event_time in spent.items()]
     if card.is_cuda:
-        rows.append(Row.of("share of a step without work for the device", [max(0.0, 1 - whole / took)]))
+        rows.append(Row.of("share of a step without work for the device", [max(0.0, 1 - total / took)]))
     return [*rows, Row.of("a step", [1000 * took / card.steps], unit="ms")]
 
 

@@ -69,7 +69,7 @@ def our_side(transform: transforms.Transform) -> Load:
     return lambda path: transform(open_file(path))
 
 
-def over(load: Load, paths: Sequence[Path]) -> Work:
+def load_all(load: Load, paths: Sequence[Path]) -> Work:
     """All images once, each with draws of its own that are the same in every round.
 
     Only the generator that transforms draw from is seeded: `torch.manual_seed` looks for every kind of device, which
@@ -87,9 +87,9 @@ def over(load: Load, paths: Sequence[Path]) -> Work:
 # --- beside the reference ---------------------------------------------------------------------------------------------
 
 
-def compared(name: str, ours: Load, other: Load, paths: Sequence[Path], rounds: int, goal: Goal | None = None) -> Row:
+def compared(name: str, ours: Load, theirs: Load, paths: Sequence[Path], rounds: int, goal: Goal | None = None) -> Row:
     """Return how many times as fast ours is."""
-    times = interleaved({"ours": over(ours, paths), "other": over(other, paths)}, rounds)
+    times = interleaved({"ours": load_all(ours, paths), "other": load_all(theirs, paths)}, rounds)
     rates = [len(paths) / statistics.median(times[side]) for side in ("ours", "other")]
     note = f"{rates[0]:,.0f} and {rates[1]:,.0f} images/s of a core"
     return Row.of(name, ratios(times, "other", "ours"), goal, note)
@@ -119,13 +119,13 @@ def small(paths: Sequence[Path], rounds: int) -> list[Row]:
     ]
 
 
-def converted(paths: Sequence[Path], place: Path, size: int | None = None) -> list[Path]:
+def converted(paths: Sequence[Path], folder: Path, size: int | None = None) -> list[Path]:
     """The images as PNG files, as large as they are or of `size` pixels."""
-    place.mkdir()
+    folder.mkdir()
     made = []
     for number, path in enumerate(paths):
         image = pillow(path)
-        made.append(place / f"{number}.png")
+        made.append(folder / f"{number}.png")
         (image if size is None else image.resize((size, size))).save(made[-1])
     return made
 
@@ -138,7 +138,7 @@ class Noting:
     """A picture that notes how much of it is decoded."""
 
     picture: Picture
-    asked: list[tuple[int, int | None]] = field(default_factory=list)
+    calls: list[tuple[int, int | None]] = field(default_factory=list)
 
     @property
     def height(self) -> int:
@@ -149,22 +149,22 @@ class Noting:
         return self.picture.width
 
     def pixels(self, shrink: int = 1, rows: int | None = None) -> torch.Tensor:
-        self.asked.append((shrink, rows))
+        self.calls.append((shrink, rows))
         return self.picture.pixels(shrink, rows)
 
 
 def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
     """Return each stage's share of a training image's time, and the speed without some stages."""
     transform = transforms.make_training_transform(224, Augment())
-    asked: dict[Path, list[tuple[int, int | None]]] = {}
+    calls: dict[Path, list[tuple[int, int | None]]] = {}
     for number, path in enumerate(paths):
         torch.manual_seed(number)
         transform(noting := Noting(open_file(path)))
-        asked[path] = noting.asked
+        calls[path] = noting.calls
 
     def decoded(path: Path) -> torch.Tensor:
         picture = open_file(path)
-        return [picture.pixels(*how) for how in asked[path]][-1]
+        return [picture.pixels(*how) for how in calls[path]][-1]
 
     source = open_folder(root, "images")
     size = min(32, len(source))
@@ -177,16 +177,16 @@ def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
 
     crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
     sides: dict[str, Work] = {
-        "file": over(lambda path: torch.tensor(len(path.read_bytes())), paths),
-        "header": over(lambda path: torch.tensor(open_file(path).height), paths),
-        "decoded": over(decoded, paths),
-        "transformed": over(our_side(transform), paths),
+        "file": load_all(lambda path: torch.tensor(len(path.read_bytes())), paths),
+        "header": load_all(lambda path: torch.tensor(open_file(path).height), paths),
+        "decoded": load_all(decoded, paths),
+        "transformed": load_all(our_side(transform), paths),
         "batched": batched,
-        "reference": over(reference_side(crop, flip), paths),
+        "reference": load_all(reference_side(crop, flip), paths),
     }
     times = interleaved(sides, rounds)
     number = len(paths) // size * size
-    each = {name: np.array(found) / (number if name == "batched" else len(paths)) for name, found in times.items()}
+    each = {name: np.array(seconds) / (number if name == "batched" else len(paths)) for name, seconds in times.items()}
     return _shares(each)
 
 
@@ -194,16 +194,16 @@ def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
     """each: seconds of an image up to and with each stage, by round."""
     names = ("file", "header", "decoded", "transformed")
     words = ("reading the file", "its header", "decoding", "crop, resize and flip")
-    whole = each["transformed"]
-    found, before = [], np.zeros(len(whole))
+    total = each["transformed"]
+    rows_of_stages, before = [], np.zeros(len(total))
     for name, word in zip(names, words, strict=True):
         note = f"{1000 * float(np.median(each[name] - before)):.2f} ms"
-        found.append(Row.of(f"share of {word}", ((each[name] - before) / whole).tolist(), None, note))
+        rows_of_stages.append(Row.of(f"share of {word}", ((each[name] - before) / total).tolist(), None, note))
         before = each[name]
     if_free = (each["reference"] / each["decoded"]).tolist()
-    batched = (each["batched"] / whole).tolist()
+    batched = (each["batched"] / total).tolist()
     return [
-        *found,
+        *rows_of_stages,
         Row.of("training, if all but file and decoding were free", if_free, None, "times the reference"),
         Row.of("an image in a loader's batch / that alone", batched, None, "with its label, and crops of its own"),
     ]
@@ -262,9 +262,9 @@ def waiting(root: Path) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         for number, path in enumerate(paths * 4):
             part, label = ("train", "test")[number >= 3 * len(paths)], ("one", "other")[number % 2]
-            place = Path(folder, "data", part, label)
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{number}{path.suffix}").symlink_to(path.resolve())
+            folder_of_class = Path(folder, "data", part, label)
+            folder_of_class.mkdir(parents=True, exist_ok=True)
+            (folder_of_class / f"{number}{path.suffix}").symlink_to(path.resolve())
         values = {"suite": "folders", "data_dir": f"{folder}/data", "train": "train", "sets": "test", "image_size": 224}
         settings = {**values, "batch_size": 8, "workers": 1, "nproc": 1, "val_fraction": 0.01, "epochs": 1}
         planned = job.plan(resolve(settings))
@@ -306,17 +306,17 @@ def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
-def found_images(folder: Path | None, place: Path) -> Path:
+def found_images(folder: Path | None, scratch: Path) -> Path:
     """The folder of JPEG files: given, the sample beside the checkout, else made ones of a photograph's size."""
     sample = folder or ROOT / "shared" / "data" / "imagenet-sample"
-    for known in (sample, ROOT.parent / "shared" / "data" / "imagenet-sample"):
-        if known.is_dir():
-            return known
-    (place / "made" / "images").mkdir(parents=True)
+    for candidate in (sample, ROOT.parent / "shared" / "data" / "imagenet-sample"):
+        if candidate.is_dir():
+            return candidate
+    (scratch / "made" / "images").mkdir(parents=True)
     for number in range(60):
         image = Image.fromarray(photograph(number)).resize((500, 375), Image.Resampling.BICUBIC)
-        image.save(place / "made" / "images" / f"{number}.jpg", quality=90)
-    return place / "made"
+        image.save(scratch / "made" / "images" / f"{number}.jpg", quality=90)
+    return scratch / "made"
 
 
 def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5, epochs: int = 4) -> list[Row]:
@@ -327,15 +327,15 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5, ep
         paths = paths[:4] if quick else paths
         rounds = 1 if quick else rounds
         few = paths[:40]  # PNG files take long to decode
-        found = photographs(paths, "JPEG", rounds, (Goal(2.2, at_least=True), Goal(2.6, at_least=True)))
-        found += photographs(converted(few, Path(name) / "png"), "PNG", rounds, (None, None))
-        found += small(converted(paths, Path(name) / "small", 32) * 4, rounds)
+        all_rows = photographs(paths, "JPEG", rounds, (Goal(2.2, at_least=True), Goal(2.6, at_least=True)))
+        all_rows += photographs(converted(few, Path(name) / "png"), "PNG", rounds, (None, None))
+        all_rows += small(converted(paths, Path(name) / "small", 32) * 4, rounds)
         (Path(name) / "chosen" / "images").mkdir(parents=True)
         for number, path in enumerate(paths):
             (Path(name) / "chosen" / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
         chosen = Path(name) / "chosen"
-        found += stages(chosen, paths, rounds)
-        found += [*distances(paths), in_memory(steps=5 if quick else 100)]
+        all_rows += stages(chosen, paths, rounds)
+        all_rows += [*distances(paths), in_memory(steps=5 if quick else 100)]
         if not quick:
-            found += [memory(open_folder(chosen, "images"), epochs), waiting(chosen)]
-    return found
+            all_rows += [memory(open_folder(chosen, "images"), epochs), waiting(chosen)]
+    return all_rows

@@ -180,10 +180,10 @@ def images(count: int) -> Batch:
 
 def of_domains() -> Batch:
     """Equal parts of all domains, one after the other."""
-    found = images(DOMAINS * PER_DOMAIN)
-    found.domain = torch.arange(DOMAINS, device=DEVICE).repeat_interleave(PER_DOMAIN)
-    found.parts = DOMAINS
-    return found
+    batch = images(DOMAINS * PER_DOMAIN)
+    batch.domain = torch.arange(DOMAINS, device=DEVICE).repeat_interleave(PER_DOMAIN)
+    batch.parts = DOMAINS
+    return batch
 
 
 def peak_mb(name: str) -> float:
@@ -292,7 +292,7 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> 
     memory: those whose peak is measured too.
     """
     first, sides = names[0], {name: side(name) for name in names}
-    found = [
+    all_rows = [
         Row.of(f"{name} / {first}", values, TIMES.get(name))
         for name, values in beside(sides, rounds).items()
         if name != first
@@ -300,20 +300,20 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> 
     if memory:
         base = peak_mb(first)
         peaks = {name: peak_mb(name) / base for name in memory}
-        found += [Row.of(f"peak memory: {n} / {first}", [peak], MEMORY.get(n)) for n, peak in peaks.items()]
+        all_rows += [Row.of(f"peak memory: {n} / {first}", [peak], MEMORY.get(n)) for n, peak in peaks.items()]
         kept = state_mb(first)
         least = {name: 1 + (state_mb(name) - kept) / base for name in memory}
-        found += [Row.of(f"least memory: {n} / {first}", [value]) for n, value in least.items()]
-    return found
+        all_rows += [Row.of(f"least memory: {n} / {first}", [value]) for n, value in least.items()]
+    return all_rows
 
 
 def counted(names: Collection[str]) -> list[Row]:
     """Return the counts that are not measured, as multiples of ERM's."""
-    found = []
-    for what, count in (("multiplications", multiplications), ("bytes moved", bytes_moved)):
+    all_rows = []
+    for unit, count in (("multiplications", multiplications), ("bytes moved", bytes_moved)):
         base = count("erm")
-        found += [Row.of(f"{what}: {name} / erm", [count(name) / base]) for name in names]
-    return found
+        all_rows += [Row.of(f"{unit}: {name} / erm", [count(name) / base]) for name in names]
+    return all_rows
 
 
 def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
@@ -321,10 +321,10 @@ def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
     torch.set_num_threads(1)
     if quick:
         return [*rows_of(["erm", "infodrop, approximate"], 1), *counted(["noise2net"])]
-    found = rows_of(["erm", *TIMES], rounds, list(MEMORY))
-    found += counted(TIMES)
-    for known in families().values():
-        others = [name for name in known if name not in TIMES]
-        found += rows_of(others, max(3, rounds // 3))
+    all_rows = rows_of(["erm", *TIMES], rounds, list(MEMORY))
+    all_rows += counted(TIMES)
+    for family in families().values():
+        others = [name for name in family if name not in TIMES]
+        all_rows += rows_of(others, max(3, rounds // 3))
     pair = transfers()
-    return [*found, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]
+    return [*all_rows, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]

@@ -34,9 +34,9 @@ def make(root: Path, num_classes: int, per_class: int) -> Path:
         Image.new("RGB", (SIDE, SIDE), "grey").save(picture)
     free = itertools.cycle(pictures)
     for corruption in data.corruptions:
-        for place in data.severities(corruption):
+        for severity_folder in data.severities(corruption):
             for wnid in imagenet_classes()[:num_classes]:
-                folder = root / "ImageNet-C" / place / wnid
+                folder = root / "ImageNet-C" / severity_folder / wnid
                 folder.mkdir(parents=True)
                 for number in range(per_class):
                     os.link(next(free), folder / f"ILSVRC2012_val_{number:08}.JPEG")
@@ -53,15 +53,15 @@ def opened(root: Path) -> tuple[float, str]:
 def rows(quick: bool = False, *, classes: int = 1000, images: int = 5, rounds: int = 3) -> list[Row]:
     if quick:
         classes, images, rounds = 5, 1, 1
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["BIASBED_HOME"] = str(Path(place) / "home")
-        folder = make(Path(place), classes, images)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["BIASBED_HOME"] = str(Path(scratch) / "home")
+        folder = make(Path(scratch), classes, images)
         time.sleep(listing_cache.SETTLED)
-        found = []
+        seconds = []
         for _ in range(rounds):  # the second follows from the first, so that they can't turn round
             listing_cache.forget(folder)
-            first, second = opened(Path(place)), opened(Path(place))
+            first, second = opened(Path(scratch)), opened(Path(scratch))
             assert first[1] == second[1]
-            found.append((first[0], second[0]))
-    note = f"75 conditions x {classes} classes x {images} images; the first took {min(one for one, _ in found):.1f} s"
-    return [Row.of("the next opening / the first", [second / first for first, second in found], None, note)]
+            seconds.append((first[0], second[0]))
+    note = f"75 conditions x {classes} classes x {images} images; the first took {min(seconds)[0]:.1f} s"
+    return [Row.of("the next opening / the first", [second / first for first, second in seconds], None, note)]

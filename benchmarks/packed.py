@@ -46,9 +46,9 @@ GOALS = (None, Goal(2.6, at_least=True), Goal(6, at_least=True))
 def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     """The folder's images, read from a pack."""
     plain = open_folder(folder, "images")
-    place = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
-    place.mkdir(parents=True, exist_ok=True)
-    pack(plain, plain.fingerprint(), place, form, processes=1)
+    target = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
+    target.mkdir(parents=True, exist_ok=True)
+    pack(plain, plain.fingerprint(), target, form, processes=1)
     return plain.reading_from(ImageStore(store, form.name))
 
 
@@ -57,17 +57,17 @@ def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
     training = transforms.make_training_transform(224, Augment())
     evaluation = transforms.make_photo_transform(224, Preprocess())[0]
-    found = []
+    all_rows = []
     for form, goal in zip(FORMS, GOALS, strict=True):
         source = packed_source(folder, store, form)
         rows = {source.root / name: row for row, name in enumerate(source.ids)}
-        for name, transform, theirs, asked in (
+        for name, transform, theirs, row_goal in (
             ("training", training, reference_side(crop, flip), goal),
             ("evaluation", evaluation, plain, None),
         ):
             ours = lambda path, source=source, rows=rows, transform=transform: transform(source.open(rows[path]))  # noqa: E731
-            found.append(compared(f"{name}, packed {form.name}", ours, theirs, list(rows), rounds, asked))
-    return found
+            all_rows.append(compared(f"{name}, packed {form.name}", ours, theirs, list(rows), rounds, row_goal))
+    return all_rows
 
 
 def cached(folder: Path, rounds: int) -> Row:
@@ -93,15 +93,15 @@ def cached(folder: Path, rounds: int) -> Row:
 def formats(folder: Path, store: Path, rounds: int) -> list[Row]:
     """The seconds of reading every image's bytes in a random order, by those of reading the files."""
     source = open_folder(folder, "images")
-    (place,) = store.glob(f"*-{WHOLE}")
-    pack_of_files = packed.Pack(place)
+    (pack_folder,) = store.glob(f"*-{WHOLE}")
+    pack_of_files = packed.Pack(pack_folder)
     order = random.Random(0).sample(range(len(source)), len(source))
     archive = store / "images.tar"
     with tarfile.open(archive, "w", dereference=True) as tar:
         for name in source.ids:
             tar.add(source.root / name, name)
         members = {member.name: member for member in tar.getmembers()}
-    shard = parquet.ParquetFile(next(place.glob("*.parquet")))
+    shard = parquet.ParquetFile(next(pack_folder.glob("*.parquet")))
     tar_file = archive.open("rb")
 
     def read(name: str) -> int:
@@ -175,19 +175,19 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5) ->
         paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
         chosen = linked(paths[:4] if quick else paths, Path(name) / "chosen")
         store = Path(name) / "packs"
-        found = against_reference(chosen, store, rounds)
-        found.append(cached(chosen, rounds))
-        found += formats(chosen, store, rounds)
-        found.append(opening(store, 1000 if quick else IMAGENET))
+        all_rows = against_reference(chosen, store, rounds)
+        all_rows.append(cached(chosen, rounds))
+        all_rows += formats(chosen, store, rounds)
+        all_rows.append(opening(store, 1000 if quick else IMAGENET))
         if not quick:
             raw = packed_source(chosen, store, FORMS[-1])
-            found.append(memory(raw, 4, "memory of workers, packed 256-raw"))
-    return found
+            all_rows.append(memory(raw, 4, "memory of workers, packed 256-raw"))
+    return all_rows
 
 
-def linked(paths: Sequence[Path], place: Path) -> Path:
+def linked(paths: Sequence[Path], folder: Path) -> Path:
     """A folder with one class of these files."""
-    (place / "images").mkdir(parents=True)
+    (folder / "images").mkdir(parents=True)
     for number, path in enumerate(paths):
-        (place / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
-    return place
+        (folder / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
+    return folder

@@ -60,27 +60,27 @@ def plain_sql(store: RunStore) -> int:
 def rows(quick: bool = False, *, runs: int = 300, metrics: int = 100, epochs: int = 30, rounds: int = 3) -> list[Row]:
     if quick:
         runs, metrics, epochs, rounds = 4, 3, 3, 1
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["BIASBED_HOME"] = str(Path(place) / "home")
-        store = fill(Path(place), runs, metrics, epochs)
-        known = store.runs("train")
-        for frame in store.histories(known).values():
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["BIASBED_HOME"] = str(Path(scratch) / "home")
+        store = fill(Path(scratch), runs, metrics, epochs)
+        trainings = store.runs("train")
+        for frame in store.histories(trainings).values():
             assert len(frame) == metrics * epochs
-        few, client = known[:CLIENT_RUNS], ClientReader(store.uri)
+        few, client = trainings[:CLIENT_RUNS], ClientReader(store.uri)
         fetched = client._fetch(few, is_read)
         for run in few:
             client._write_cache(run, fetched[run.info.run_id])
         sides: dict[str, Work] = {
             "sql": lambda: plain_sql(store),
-            "ours": lambda: read_histories(store, known, {}),
+            "ours": lambda: read_histories(store, trainings, {}),
             "cache": lambda: [client._read_cache(run) for run in few],
             "client": lambda: client._fetch(few, is_read),
         }
         times = interleaved(sides, rounds, time.perf_counter)
-    share = len(known) / len(few)  # what is timed on a few runs is scaled up
+    share = len(trainings) / len(few)  # what is timed on a few runs is scaled up
     size = f"{runs} runs x {metrics} metrics x {epochs} epochs"
-    client = [share * one for one in ratios(times, "client", "sql")]
-    cache = [share * one for one in ratios(times, "cache", "sql")]
+    client = [share * ratio for ratio in ratios(times, "client", "sql")]
+    cache = [share * ratio for ratio in ratios(times, "cache", "sql")]
     return [
         Row.of("ours / plain SQL", ratios(times, "ours", "sql"), None, size),
         Row.of("our cache / plain SQL", cache, None, "what a server's second analysis takes"),

@@ -214,16 +214,16 @@ def theirs(checkout: Path, program: Program, side: str) -> Work:
 
 def rows_of(checkout: Path, rounds: int) -> list[Row]:
     program = program_of(checkout)
-    found = []
+    all_rows = []
     for side in program.methods:
         sides = {program.erm: methods.side(program.erm), side: methods.side(side)}
         sides["theirs"] = theirs(checkout, program, side)
         times = interleaved(sides, rounds, methods.CLOCK)
-        found.append(Row.of(f"{side} / {program.name}'s own", ratios(times, side, "theirs")))
+        all_rows.append(Row.of(f"{side} / {program.name}'s own", ratios(times, side, "theirs")))
         if side != program.erm:
-            found.append(Row.of(f"{side} / our erm", ratios(times, side, program.erm)))
-        found.append(Row.of(f"{program.name}'s own {side} / our erm", ratios(times, "theirs", program.erm)))
-    return found
+            all_rows.append(Row.of(f"{side} / our erm", ratios(times, side, program.erm)))
+        all_rows.append(Row.of(f"{program.name}'s own {side} / our erm", ratios(times, "theirs", program.erm)))
+    return all_rows
 
 
 def rows(quick: bool = False, *, checkouts: Sequence[Path], rounds: int = 9) -> list[Row]:

@@ -41,10 +41,10 @@ class Topic:
 def processor() -> str:
     """The model's name (Linux), else what Python calls it."""
     try:
-        found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+        match = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def machine() -> str:
@@ -94,20 +94,20 @@ def section(topic: Topic, rows: Sequence[Row]) -> str:
     day = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
     where = f"Measured {day} in {topic.took:.0f} s, commit {commit()}, load {os.getloadavg()[0]:.1f} at the end."
     where += "" if topic.pace is None else f" Python counted to {COUNTED:,} in {topic.pace:.2f} s."
-    place = f"{', '.join(filter(None, (topic.device, machine())))}; {versions()}."
+    machine_line = f"{', '.join(filter(None, (topic.device, machine())))}; {versions()}."
     smoke = "**A smoke run with tiny sizes: these numbers mean nothing.**" if topic.quick else ""
     missed = [row.name for row in rows if row.met is False]
     verdict = f"Not met: {'; '.join(missed)}." if missed else ""
-    parts = (f"## {topic.title}", smoke, topic.how, _table(rows), verdict, topic.notes, f"{where} {place}")
+    parts = (f"## {topic.title}", smoke, topic.how, _table(rows), verdict, topic.notes, f"{where} {machine_line}")
     return f"<!-- begin {topic.name} -->\n" + "\n\n".join(filter(None, parts)) + f"\n<!-- end {topic.name} -->"
 
 
 def replaced(head: str, text: str, sections: Mapping[str, str], order: Sequence[str]) -> str:
     """The file's text with these topics' tables in place of their old ones."""
     marks = re.finditer(r"(?s)<!-- begin (\w+) -->.*?<!-- end \1 -->", text)
-    found = {**{mark[1]: mark[0] for mark in marks}, **sections}
-    names = [*(name for name in order if name in found), *(name for name in found if name not in order)]
-    return head + "".join(f"\n{found[name]}\n" for name in names)
+    tables = {**{mark[1]: mark[0] for mark in marks}, **sections}
+    names = [*(name for name in order if name in tables), *(name for name in tables if name not in order)]
+    return head + "".join(f"\n{tables[name]}\n" for name in names)
 
 
 def renew(path: Path, head: str, measured: Iterable[tuple[Topic, Sequence[Row]]], order: Sequence[str]) -> None:

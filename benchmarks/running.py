@@ -61,23 +61,26 @@ def rows(quick: bool = False, *, images: int = 64, rounds: int = 5) -> list[Row]
     torch.set_num_threads(1)
     if quick:
         images, rounds = 4, 1
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        found = [*testing(folder, images, rounds), *saving(folder, rounds, "resnet18" if quick else "resnet50")]
-        return [*found, *logging(folder, 4 * rounds)]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        all_rows = [*testing(folder, images, rounds), *saving(folder, rounds, "resnet18" if quick else "resnet50")]
+        return [*all_rows, *logging(folder, 4 * rounds)]
 
 
 # --- testing ----------------------------------------------------------------------------------------------------------
 
 
-def testing(place: Path, images: int, rounds: int) -> list[Row]:
-    (place / "images").mkdir()
-    source = write_photographs(place / "images", images)
-    sides = {"trained": trained(source), "tested": tested(source, place)}
+def testing(scratch: Path, images: int, rounds: int) -> list[Row]:
+    (scratch / "images").mkdir()
+    source = write_photographs(scratch / "images", images)
+    sides = {"trained": trained(source), "tested": tested(source, scratch)}
     each = ratios(interleaved(sides, rounds), "tested", "trained")
-    under, over = sum(entry.data.release.images for entry in TEST_SETS.values()), TRAINING["imagenet"].release.images
-    share = [one * under / over for one in each]
-    note = f"{under:,} images tested, {over:,} trained on"
+    tested_on, trained_on = (
+        sum(data_set.data.release.images for data_set in TEST_SETS.values()),
+        TRAINING["imagenet"].release.images,
+    )
+    share = [ratio * tested_on / trained_on for ratio in each]
+    note = f"{tested_on:,} images tested, {trained_on:,} trained on"
     return [
         Row.of("an image tested / an image trained on", each, None, f"{SETS} sets, measures and files included"),
         Row.of("BiasBed's ten sets / an epoch of ImageNet", share, None, note),
@@ -107,7 +110,7 @@ def trained(source: Source) -> Work:
     return work
 
 
-def tested(source: Source, place: Path) -> Work:
+def tested(source: Source, scratch: Path) -> Work:
     """As many images, in ten sets."""
     parts = [source.subset(range(number, len(source), SETS), f"set{number}") for number in range(SETS)]
     transform = transforms.make_photo_transform(224, Preprocess())[0]
@@ -116,11 +119,11 @@ def tested(source: Source, place: Path) -> Work:
     algorithm = learner().eval()
 
     def work() -> None:
-        found = evaluator.decide(algorithm.predict)
-        assert found is not None
-        for entry in sets:
-            dict(measure(entry, found[entry.name], "test"))
-            write_predictions(place / f"{entry.name}.parquet", found[entry.name], 0)
+        decisions = evaluator.decide(algorithm.predict)
+        assert decisions is not None
+        for evaluation_set in sets:
+            dict(measure(evaluation_set, decisions[evaluation_set.name], "test"))
+            write_predictions(scratch / f"{evaluation_set.name}.parquet", decisions[evaluation_set.name], 0)
 
     return work
 
@@ -143,9 +146,9 @@ def engine_of(folder: Path, backbone: str) -> Engine:
     return engine
 
 
-def saving(place: Path, rounds: int, backbone: str) -> list[Row]:
-    (place / "run").mkdir()
-    engine = engine_of(place / "run", backbone)
+def saving(scratch: Path, rounds: int, backbone: str) -> list[Row]:
+    (scratch / "run").mkdir()
+    engine = engine_of(scratch / "run", backbone)
 
     def copied() -> list[torch.Tensor]:
         """Measure the copy that no way of saving can leave out while the next step waits."""
@@ -153,8 +156,8 @@ def saving(place: Path, rounds: int, backbone: str) -> list[Row]:
         return [tensor.clone() for state in states for tensor in _tensors(state)]
 
     times = interleaved({"whole": engine.save, "copied": copied}, rounds, time.perf_counter)
-    size = (place / "run" / checkpoint.LAST).stat().st_size / 2**20
-    saved, share = times["whole"], [2 * one / epoch() for one in times["whole"]]
+    size = (scratch / "run" / checkpoint.LAST).stat().st_size / 2**20
+    saved, share = times["whole"], [2 * seconds / epoch() for seconds in times["whole"]]
     return [
         Row.of(f"a checkpoint of {backbone}", saved, None, f"{size:.0f} MiB, on disk when it returns", "s"),
         Row.of("copying in memory / that", ratios(times, "copied", "whole"), None, "an asynchronous one's wait"),
@@ -172,14 +175,14 @@ def _tensors(state: object) -> list[torch.Tensor]:
 # --- logging ----------------------------------------------------------------------------------------------------------
 
 
-def logging(place: Path, rounds: int) -> list[Row]:
+def logging(scratch: Path, rounds: int) -> list[Row]:
     """A record of an epoch: journal and database, beside MLflow's own call with the same numbers."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
-    os.environ["MLFLOW_TRACKING_URI"] = uri = f"sqlite:///{place / 'mlflow.db'}"
-    (place / "tracked").mkdir()
-    tracker = Tracker(RunFolder(place / "tracked"))
+    os.environ["MLFLOW_TRACKING_URI"] = uri = f"sqlite:///{scratch / 'mlflow.db'}"
+    (scratch / "tracked").mkdir()
+    tracker = Tracker(RunFolder(scratch / "tracked"))
     tracker.start("benchmark", "benchmark", {}, {})
     client, step = MlflowClient(uri), 0
     run = client.create_run(client.create_experiment("plain")).info.run_id
@@ -197,5 +200,5 @@ def logging(place: Path, rounds: int) -> list[Row]:
     return [
         Row.of(f"logging {NUMBERS} numbers", times["ours"], None, "journal and database", "s"),
         Row.of("that / MLflow's client alone", ratios(times, "ours", "plain")),
-        Row.of("that / an epoch on a GPU", [one / epoch() for one in times["ours"]], Goal(0.001)),
+        Row.of("that / an epoch on a GPU", [seconds / epoch() for seconds in times["ours"]], Goal(0.001)),
     ]

@@ -43,8 +43,8 @@ class Row:
 
     @classmethod
     def of(cls, name: str, values: Iterable[float], goal: Goal | None = None, note: str = "", unit: str = "") -> Row:
-        found = sorted(values)
-        low, middle, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+        ordered = sorted(values)
+        low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
         return cls(name, middle, low, high, goal, note, unit)
 
     @property
@@ -87,19 +87,19 @@ def interleaved(
 
     clock: of the processor as a rule, which others on the machine disturb least; a wall clock where a side waits.
     """
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + warm):
         names = list(sides) if number % 2 else list(reversed(sides))
         for name in names:
             took = seconds(sides[name], clock)
             if number >= warm:
-                found[name].append(took)
-    return found
+                times[name].append(took)
+    return times
 
 
 def ratios(times: Mapping[str, Sequence[float]], side: str, base: str) -> list[float]:
     """One side's times by another's, round by round."""
-    return [one / other for one, other in zip(times[side], times[base], strict=True)]
+    return [numerator / denominator for numerator, denominator in zip(times[side], times[base], strict=True)]
 
 
 def show(rows: Iterable[Row]) -> None:

@@ -90,39 +90,39 @@ def command(words: list[str], env: dict[str, str], module: bool = True) -> Work:
     return work
 
 
-def _anew(words: list[str], env: dict[str, str], place: Path, module: bool = True) -> Work:
+def _anew(words: list[str], env: dict[str, str], scratch: Path, module: bool = True) -> Work:
     """A command whose database is not there yet."""
 
     def work() -> None:
-        with tempfile.TemporaryDirectory(dir=place) as folder:
-            own = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "BIASBED_HOME": f"{folder}/home"}
-            command(words, {**env, **own}, module)()
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "BIASBED_HOME": f"{folder}/home"}
+            command(words, {**env, **variables}, module)()
 
     return work
 
 
 def rows(quick: bool = False, *, rounds: int = 3) -> list[Row]:
     names = list(COMMANDS)[:1] if quick else list(COMMANDS)
-    with tempfile.TemporaryDirectory() as place:
-        own = {"MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db", "BIASBED_HOME": f"{place}/home"}
-        env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{scratch}/mlflow.db", "BIASBED_HOME": f"{scratch}/home"}
+        env = {**os.environ, **variables, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         sides = {name: command([code], env, module=False) for name, code in IMPORTS.items()}
         sides |= {f"{name} --help": command([name, "--help"], env) for name in names}
         for number, (name, (_, words)) in enumerate({} if quick else RUNS.items()):  # each with runs of its own
-            sides[name] = command(words, {**env, "BIASBED_HOME": f"{place}/home{number}"})
-        Path(place, "scores.csv").write_text(SCORES)
+            sides[name] = command(words, {**env, "BIASBED_HOME": f"{scratch}/home{number}"})
+        Path(scratch, "scores.csv").write_text(SCORES)
         for name, words in ({} if quick else NEW).items():
-            sides[name] = _anew([word.format(place=place) for word in words], env, Path(place))
+            sides[name] = _anew([word.format(place=scratch) for word in words], env, Path(scratch))
         if not quick:
-            sides[CLIENT] = _anew([client_code()], env, Path(place), module=False)
+            sides[CLIENT] = _anew([client_code()], env, Path(scratch), module=False)
         times = interleaved(sides, 1 if quick else rounds, children_seconds)
     bases = [(f"{name} --help", BARE) for name in names]
     bases += [(name, base) for name, (base, _) in RUNS.items()]
     bases += [*((name, LIBRARIES) for name in NEW), (IMPORT, CLIENT)]
-    found = [Row.of(name, times[name], unit="s") for name in (*IMPORTS, CLIENT) if name in times]
+    all_rows = [Row.of(name, times[name], unit="s") for name in (*IMPORTS, CLIENT) if name in times]
     for name, base in bases:
         if name in times:
             took = Row.of(name, times[name]).ratio
             of = ratios(times, name, base)
-            found.append(Row.of(f"{name} / {base}", of, GOALS.get((name, base)), f"{took:.2f} s"))
-    return found
+            all_rows.append(Row.of(f"{name} / {base}", of, GOALS.get((name, base)), f"{took:.2f} s"))
+    return all_rows

@@ -45,24 +45,24 @@ def mixed(**settings: Any) -> augmix.MixedChains:
 def test_a_mixture_is_of_floats_that_no_byte_has() -> None:
     image = photograph()
     with keyed_randomness(1):
-        found = mixed()(image)
-    assert found.dtype == torch.float32
-    assert found.shape == image.shape
-    assert found.min() >= 0
-    assert found.max() <= 1
-    assert ((255 * found) - (255 * found).round()).abs().max() > 0.1
+        mixture = mixed()(image)
+    assert mixture.dtype == torch.float32
+    assert mixture.shape == image.shape
+    assert mixture.min() >= 0
+    assert mixture.max() <= 1
+    assert ((255 * mixture) - (255 * mixture).round()).abs().max() > 0.1
     with keyed_randomness(1):
-        assert torch.equal(mixed()(image), found)
+        assert torch.equal(mixed()(image), mixture)
     with keyed_randomness(2):
-        assert not torch.equal(mixed()(image), found)
+        assert not torch.equal(mixed()(image), mixture)
 
 
 def test_a_mixture_without_operations_is_the_image() -> None:
     image = photograph().permute(1, 2, 0).numpy()
     empty = augmix.Mixture((0.2, 0.5, 0.3), 0.7, ((), (), ()))
     np.testing.assert_allclose(augmix.mix(image, empty) * 255, image, atol=1e-4)
-    one = augmix.Mixture((1.0,), 1.0, ((("solarize", 10.0),),))  # of all levels: the negative
-    np.testing.assert_allclose(augmix.mix(image, one) * 255, 255 - image, atol=1e-4)
+    negative = augmix.Mixture((1.0,), 1.0, ((("solarize", 10.0),),))  # of all levels: the negative
+    np.testing.assert_allclose(augmix.mix(image, negative) * 255, 255 - image, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(SIDE, 36), (36, SIDE)])
@@ -137,12 +137,12 @@ def read(name: str, **hparams: Any) -> tuple[Batch, Batch]:
     cls = algorithms.load(name)
     request = cls.streams(build(cls.HParams, hparams))[MAIN]
     cut = make_training_transform(SIDE, Augment())
-    found = []
+    batches = []
     for changes in (tuple(views.make(view.name, view.settings) for view in request.views), ()):
         stream = Stream((Part(source(), 1.0, cut),), 6, views=changes, shared=request.shared)
         ((_, _, batch, _),) = TrainLoader(BatchPlan({MAIN: stream}, 3), 0, False).from_step(0, 1)
-        found.append(batch)
-    return found[0], found[1]
+        batches.append(batch)
+    return batches[0], batches[1]
 
 
 def test_views_share_crop_and_flip_and_the_first_is_clean() -> None:
@@ -167,8 +167,8 @@ def test_without_divergence_each_image_is_one_mixture() -> None:
 
 def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
     """Three of each image side by side: the first as plain training has it, then two others."""
-    told = AugMix.streams(AugMix.HParams(severity=10))[MAIN].views
-    changes = tuple(views.make(view.name, view.settings) for view in told)
+    requests = AugMix.streams(AugMix.HParams(severity=10))[MAIN].views
+    changes = tuple(views.make(view.name, view.settings) for view in requests)
     made: dict[str, Tensor] = {}
 
     def keep(tiles: Tensor, path: Path, nrow: int, **_: Any) -> None:
@@ -216,10 +216,10 @@ def test_the_clean_view_alone_is_classified_and_counted() -> None:
     y = torch.arange(4)
     seen: list[Tensor] = []
     network = algorithm.get_submodule("network")
-    network.register_forward_hook(lambda module, given, made: seen.extend([given[0], made.detach()]))
+    network.register_forward_hook(lambda module, x_seen, made: seen.extend([x_seen[0], made.detach()]))
     terms = algorithm.update(Batch(x, y))
-    given, made = seen
-    assert torch.equal(given, torch.cat([x[:, 0], x[:, 1], x[:, 2]]))
+    x_seen, made = seen
+    assert torch.equal(x_seen, torch.cat([x[:, 0], x[:, 1], x[:, 2]]))
     assert float(terms["classification"]) == pytest.approx(float(functional.cross_entropy(made[:4], y)))
     assert float(terms["divergence"]) == 0
     correct = algorithm.take_correct()
@@ -228,7 +228,7 @@ def test_the_clean_view_alone_is_classified_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "own", "tag"),
+    ("algorithm", "flags", "tag"),
     [
         ("erm", {}, None),
         ("augmix", {}, None),
@@ -236,8 +236,8 @@ def test_the_clean_view_alone_is_classified_and_counted() -> None:
         ("speckle", {}, "gaussian_noise,impulse_noise,shot_noise,speckle_noise"),
     ],
 )
-def test_a_run_says_what_it_overlaps(algorithm: str, own: dict[str, str], tag: str | None) -> None:
-    planned = job.plan(resolve({"suite": "demo", "algorithm": algorithm, "nproc": "1", **own}))
+def test_a_run_says_what_it_overlaps(algorithm: str, flags: dict[str, str], tag: str | None) -> None:
+    planned = job.plan(resolve({"suite": "demo", "algorithm": algorithm, "nproc": "1", **flags}))
     assert planned.tags().get(record.OVERLAPS) == tag
 
 

@@ -56,27 +56,27 @@ def test_a_process_with_fewer_images_moves_the_weights_less() -> None:
         algorithm.progress = Progress(weight=share)
         algorithm.update(batch_for(algorithm))
         moved.append([after.detach() - early for after, early in zip(algorithm.parameters(), before, strict=True)])
-    for whole, part in zip(*moved, strict=True):
-        torch.testing.assert_close(part, 0.75 * whole, rtol=1e-3, atol=1e-7)
+    for full, part in zip(*moved, strict=True):
+        torch.testing.assert_close(part, 0.75 * full, rtol=1e-3, atol=1e-7)
 
 
 def test_a_mean_over_processes_of_different_numbers_of_images() -> None:
     """Three images whose mean is 2, and one of 6 on another process: 3 on both, with the slope of the own mean."""
-    for own, other, share in ((2.0, 6.0, 1.5), (6.0, 2.0, 0.5)):
+    for local, remote, share in ((2.0, 6.0, 1.5), (6.0, 2.0, 0.5)):
         algorithm: Any = make("erm", backbone="simple_conv")
-        algorithm.group = SimpleNamespace(mean=lambda mine, rest=(2 - share) * other: (mine.detach() + rest) / 2)
+        algorithm.group = SimpleNamespace(mean=lambda mine, rest=(2 - share) * remote: (mine.detach() + rest) / 2)
         algorithm.progress = Progress(weight=share)
-        mean = torch.tensor(own, requires_grad=True)
-        whole = algorithm.mean_of_all(mean)
-        (slope,) = torch.autograd.grad(whole.square(), mean)
-        assert (float(whole.detach()), float(slope)) == (3.0, 6.0)
+        mean = torch.tensor(local, requires_grad=True)
+        total = algorithm.mean_of_all(mean)
+        (slope,) = torch.autograd.grad(total.square(), mean)
+        assert (float(total.detach()), float(slope)) == (3.0, 6.0)
 
 
 def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None:
     """Two processes, of three images and of one: the mean of their losses, by their shares, is that over all four."""
     values, weights = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([1.0, 0.0, 3.0, 4.0])
     algorithm: Any = make("erm", backbone="simple_conv")
-    algorithm.group = SimpleNamespace(world=2, sum=lambda own: weights.sum())
+    algorithm.group = SimpleNamespace(world=2, sum=lambda part: weights.sum())
     losses = []
     for rows in (slice(0, 3), slice(3, 4)):
         algorithm.progress = Progress(weight=2 * len(values[rows]) / 4)
@@ -89,7 +89,7 @@ def test_a_part_of_a_stage_is_done_at_the_step_that_it_rounds_to() -> None:
 
     def first(part: float) -> int:
         places = (Progress(epoch=n // 3, epochs=3, step=n % 3, steps_per_epoch=3, total=7) for n in range(8))
-        return next(number for number, place in enumerate(places) if place.is_past(part))
+        return next(number for number, position in enumerate(places) if position.is_past(part))
 
     assert [first(part) for part in (0.0, 0.3, 0.5, 0.6, 1.0)] == [0, 2, 4, 4, 7]
     assert Progress(epoch=1, epochs=3, step=1, steps_per_epoch=3, total=7).fraction == 4 / 7
@@ -114,7 +114,7 @@ def test_decisions_of_a_pair_are_counted_of_the_debiased_one(name: str) -> None:
     debiased, biased = (pair.head, pair.biased_head) if name == "disent" else (pair.network, pair.biased)
     for module, labels in ((debiased, batch.y), (biased, (batch.y + 1) % 5)):
         decided = 9.0 * one_hot(labels, 5)
-        module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
+        module.register_forward_hook(lambda module, inputs, output, decided=decided: output * 0 + decided)
     algorithm.progress = Progress()
     algorithm.losses(batch)
     assert int(algorithm.take_correct()) == len(batch)
@@ -152,15 +152,15 @@ def test_end_s_terms_have_a_weight_each() -> None:
 
 def test_disent_s_weights_of_its_terms() -> None:
     """lambda_dis, lambda_swap and lambda_swap lambda_swap_b times what the terms are at 1."""
-    found = []
+    terms = []
     for biased, swap, swap_biased in ((1.0, 1.0, 1.0), (0.7, 0.5, 3.0)):
         hparams = {"warmup": 0.0, "biased_weight": biased, "swap_weight": swap, "biased_swap_weight": swap_biased}
         algorithm: Any = make("disent", hparams, backbone="simple_conv")
-        found.append(algorithm.losses(batch_for(algorithm)))
+        terms.append(algorithm.losses(batch_for(algorithm)))
     factors = {"classification": 1.0, "biased": 0.7, "swapped": 0.5, "biased_swapped": 1.5}
-    assert set(found[0]) == set(factors)
+    assert set(terms[0]) == set(factors)
     for name, factor in factors.items():
-        torch.testing.assert_close(found[1][name], factor * found[0][name])
+        torch.testing.assert_close(terms[1][name], factor * terms[0][name])
 
 
 def test_lnl_s_weight_of_the_entropy() -> None:
@@ -179,11 +179,11 @@ def test_the_ensemble_s_networks_learn_the_bias_amplified() -> None:
     before = [parameter.detach().clone() for parameter in parameters]
     logits = network(batch.x)
     p = logits.detach().softmax(1)
-    own = p.gather(1, batch.y[:, None])
-    slope = 0.6 * own**0.6 * (p - one_hot(batch.y, p.shape[1])) / len(batch)
+    likelihood = p.gather(1, batch.y[:, None])
+    slope = 0.6 * likelihood**0.6 * (p - one_hot(batch.y, p.shape[1])) / len(batch)
     slopes = torch.autograd.grad(logits, parameters, slope)
     terms = algorithm.update_biased("pool.0", batch)
-    assert float(terms["biased"]) == pytest.approx(float((-0.6 * own**0.6 * own.log()).mean()), rel=1e-5)
+    assert float(terms["biased"]) == pytest.approx(float((-0.6 * likelihood**0.6 * likelihood.log()).mean()), rel=1e-5)
     for parameter, early, gradient in zip(parameters, before, slopes, strict=True):
         torch.testing.assert_close(parameter.detach(), early - 0.1 * gradient, rtol=1e-5, atol=1e-7)
     assert [algorithm.stages()[0].rate(part) for part in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
@@ -197,7 +197,7 @@ def test_what_an_attack_makes_of_an_image_is_an_image() -> None:
     algorithm: Any = make("fast_adversarial", {"eps": 0.25}, backbone="simple_conv")
     batch, seen = batch_for(algorithm), []
     batch.x = batch.x.round()
-    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach()))
+    algorithm.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].detach()))
     algorithm.losses(batch)
     attacked = seen[-1]
     assert len(seen) == 2
@@ -212,10 +212,10 @@ def test_an_attack_goes_its_length_up_the_sign_of_the_slope() -> None:
     x = batch.x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(cross_entropy(algorithm.network(x), batch.y), x)
     algorithm.noise = torch.zeros_like
-    found = algorithm.attack(batch)
+    noise = algorithm.attack(batch)
     is_certain = slope.abs() > 1e-3 * slope.abs().max()
     assert is_certain.float().mean() > 0.5
-    assert torch.equal(found[is_certain], 0.125 * slope.sign()[is_certain])
+    assert torch.equal(noise[is_certain], 0.125 * slope.sign()[is_certain])
 
 
 def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:
@@ -224,7 +224,7 @@ def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:
     half_right = torch.where(torch.arange(len(batch)) % 2 == 0, batch.y, (batch.y + 1) % 5)
     for module, labels in ((algorithm.network, half_right), (algorithm.style_net, batch.y)):
         decided = 9.0 * one_hot(labels, 5)
-        module.register_forward_hook(lambda module, given, output, decided=decided: output * 0 + decided)
+        module.register_forward_hook(lambda module, inputs, output, decided=decided: output * 0 + decided)
     assert len(list(algorithm.objectives(batch))) == 2
     assert int(algorithm.take_correct()) == len(batch) // 2
 

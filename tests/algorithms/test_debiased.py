@@ -88,8 +88,8 @@ def test_halves_do_not_see_each_other(backbone: str) -> None:
     alone = copy.deepcopy(resnet)
     twins, places = surgery.split_norms(resnet)
     x = torch.rand(7, 3, 32, 32)
-    for place in places:
-        place.draw = 3
+    for point in places:
+        point.draw = 3
     both = resnet(x)
     torch.testing.assert_close(both[:3], copy.deepcopy(alone)(x[:3]))
     torch.testing.assert_close(both[3:], alone(x[3:]))
@@ -105,8 +105,8 @@ def test_a_whole_batch_moves_only_the_statistics_it_meets(draw: int | None) -> N
     twins, places = surgery.split_norms(resnet)
     before = state_of(norms), state_of(list(twins))
     counters = [int(norm.num_batches_tracked) for norm in norms]
-    for place in places:
-        place.draw = draw
+    for point in places:
+        point.draw = draw
     resnet(torch.rand(4, 3, 32, 32))
     after = state_of(norms), state_of(list(twins))
     changed = [
@@ -121,8 +121,8 @@ def test_copies_use_their_own_twins() -> None:
     twins, places = surgery.split_norms(resnet)
     twins.eval()
     x = torch.rand(4, 3, 32, 32)
-    for place in places:
-        place.draw = 2
+    for point in places:
+        point.draw = 2
     before = resnet(x)
     for twin in (copy.deepcopy(resnet), pickle.loads(pickle.dumps(resnet))):
         with torch.no_grad():

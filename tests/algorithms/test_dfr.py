@@ -45,8 +45,8 @@ def by_hand(
         for label in classes[1:] if len(classes) == 2 else classes:
             model = LogisticRegression(C=strength, l1_ratio=1, solver="liblinear", max_iter=1000, random_state=0)
             fits.append(model.fit((x[chosen] - mean) / deviation, (y[chosen] == label).astype(int)))
-        weights.append([own.coef_[0] for own in fits])
-        intercepts.append([own.intercept_[0] for own in fits])
+        weights.append([fitted.coef_[0] for fitted in fits])
+        intercepts.append([fitted.intercept_[0] for fitted in fits])
     w, b = np.mean(weights, 0) / deviation, np.mean(intercepts, 0)
     return w, b - w @ mean
 
@@ -65,17 +65,17 @@ def features(classes: int, images: int = 120) -> tuple[np.ndarray, np.ndarray, n
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_last_layer_is_what_scikit_learn_finds(classes: int) -> None:
     x, y, group, usual = features(classes)
-    found = last_layer.refit(x, y, group, usual, (0.3,), 3, np.random.default_rng(5))
+    layer = last_layer.refit(x, y, group, usual, (0.3,), 3, np.random.default_rng(5))
     generator = np.random.default_rng(5)  # the same draws: the halves, a draw of the first, and three
-    one, _ = last_layer.halves(group, generator)
-    last_layer.balanced(group[one], generator)
+    half, _ = last_layer.halves(group, generator)
+    last_layer.balanced(group[half], generator)
     drawn = [last_layer.balanced(group, generator) for _ in range(3)]
     weights, intercepts = by_hand(x, y, drawn, usual, 0.3)
     if classes == 2:
         weights, intercepts = np.concatenate([-weights, weights]) / 2, np.concatenate([-intercepts, intercepts]) / 2
-    np.testing.assert_allclose(found.weights, weights, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.intercepts, intercepts, rtol=1e-9, atol=1e-12)
-    assert found.strength == 0.3
+    np.testing.assert_allclose(layer.weights, weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(layer.intercepts, intercepts, rtol=1e-9, atol=1e-12)
+    assert layer.strength == 0.3
 
 
 def test_draws_have_as_many_of_each_group_and_halves_have_all() -> None:
@@ -86,9 +86,9 @@ def test_draws_have_as_many_of_each_group_and_halves_have_all() -> None:
     assert np.bincount(group[rows]).tolist() == [sizes.min()] * 6
     assert len(set(rows.tolist())) == len(rows)
     assert not np.array_equal(np.sort(rows), np.sort(last_layer.balanced(group, generator)))
-    one, other = last_layer.halves(group, generator)
-    assert sorted([*one, *other]) == list(range(len(group)))
-    assert np.bincount(group[one]).tolist() == [-(-size // 2) for size in sizes]
+    first, second = last_layer.halves(group, generator)
+    assert sorted([*first, *second]) == list(range(len(group)))
+    assert np.bincount(group[first]).tolist() == [-(-size // 2) for size in sizes]
 
 
 def test_the_strength_is_the_first_of_those_whose_worst_group_is_best() -> None:
@@ -105,8 +105,8 @@ def shared_draws() -> tuple[np.random.Generator, np.random.Generator]:
     """Return the generators of the held-out images and of the last layer's, in a training of seed 0."""
     group = Group()
     group.seed(0)
-    one, other = (int(torch.randint(2**31, (), generator=group.shared_generator)) for _ in range(2))
-    return np.random.default_rng(one), np.random.default_rng(other)
+    first, second = (int(torch.randint(2**31, (), generator=group.shared_generator)) for _ in range(2))
+    return np.random.default_rng(first), np.random.default_rng(second)
 
 
 def test_dfr_s_run_has_the_last_layer_that_its_own_features_give(trained: Callable[..., Path]) -> None:
@@ -117,8 +117,8 @@ def test_dfr_s_run_has_the_last_layer_that_its_own_features_give(trained: Callab
     kept = algorithm.kept.numpy()
     held_out, generator = ~kept, shared_draws()[1]
     settings = algorithm.hparams
-    own = (x[held_out], TRAIN.y[held_out], groups()[held_out], x[kept])
-    expected = last_layer.refit(*own, settings.strengths, settings.draws, generator)
+    inputs = (x[held_out], TRAIN.y[held_out], groups()[held_out], x[kept])
+    expected = last_layer.refit(*inputs, settings.strengths, settings.draws, generator)
     head = algorithm.network.head
     np.testing.assert_allclose(head.weight.detach().numpy(), expected.weights, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(head.bias.detach().numpy(), expected.intercepts, rtol=1e-3, atol=1e-4)
@@ -135,10 +135,10 @@ def test_dfr_fits_to_validation_images_that_do_not_select(trained: Callable[...,
     half = lent(SEED)
     assert half.bias is not None
     with torch.no_grad():
-        x, own = (algorithm.network.features(as_input(torch.from_numpy(s.images))).numpy() for s in (TRAIN, half))
+        x, x_half = (algorithm.network.features(as_input(torch.from_numpy(s.images))).numpy() for s in (TRAIN, half))
     assert algorithm.kept.tolist() == [True] * len(TRAIN) + [False] * len(half)
     settings, group = algorithm.hparams, half.y * 3 + half.bias
-    expected = last_layer.refit(own, half.y, group, x, settings.strengths, settings.draws, shared_draws()[0])
+    expected = last_layer.refit(x_half, half.y, group, x, settings.strengths, settings.draws, shared_draws()[0])
     head = algorithm.network.head
     np.testing.assert_allclose(head.weight.detach().numpy(), expected.weights, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(head.bias.detach().numpy(), expected.intercepts, rtol=1e-3, atol=1e-4)
@@ -148,9 +148,9 @@ def test_dfr_fits_to_validation_images_that_do_not_select(trained: Callable[...,
 
 def test_dfr_tests_its_new_last_layer_alone(trained: Callable[..., Path]) -> None:
     records = journal(trained(*DFR))
-    assert [(entry.get("stage"), entry["step"]) for entry in records] == [("erm", 1), ("erm", 2), (None, 1)]
+    assert [(line.get("stage"), line["step"]) for line in records] == [("erm", 1), ("erm", 2), (None, 1)]
     assert "erm/accuracy/shades_val" in records[0]["metrics"]
-    assert not [name for entry in records[:2] for name in entry["metrics"] if name.startswith("test/")]
+    assert not [name for line in records[:2] for name in line["metrics"] if name.startswith("test/")]
     assert {"test/accuracy/shades_test", "train/classification", "train/strength"} <= records[2]["metrics"].keys()
     last, best = (weights(trained(*DFR), name) for name in ("last.ckpt", "best.ckpt"))
     assert_equal(last, best)
@@ -212,10 +212,10 @@ def test_dfr_looks_back_as_it_is_tested() -> None:
     algorithm: Any = make("dfr", {}, backbone="simple_conv")
     batch = batch_for(algorithm)
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
-    found = algorithm.look_back(batch)["classification"]
+    loss = algorithm.look_back(batch)["classification"]
     assert all(torch.equal(value, before[name]) for name, value in algorithm.state_dict().items())
     with torch.no_grad():
-        torch.testing.assert_close(found, algorithm.task.loss(algorithm.eval().predict(batch.x), batch.y))
+        torch.testing.assert_close(loss, algorithm.task.loss(algorithm.eval().predict(batch.x), batch.y))
 
 
 def test_dfr_holds_out_the_nearest_whole_number_of_a_group() -> None:

@@ -96,12 +96,12 @@ def test_a_step_in_parts_is_the_step(name: str) -> None:
     """Only methods whose loss is a mean over images; all others are refused in parts."""
     assert name in ("mixup", "dann")
     hparams = {"grad_penalty": 0.5} if name == "dann" else {}
-    whole, parts = make(name, **hparams), make(name, **hparams)
+    uncut, parts = make(name, **hparams), make(name, **hparams)
     object.__setattr__(parts.setup, "accumulate", 3)
     for number in range(3):
-        steps(whole, batch(seed=number), number, number + 1)
+        steps(uncut, batch(seed=number), number, number + 1)
         steps(parts, batch(seed=number), number, number + 1)
-    for key, value in weights(whole).items():
+    for key, value in weights(uncut).items():
         torch.testing.assert_close(weights(parts)[key], value, rtol=1e-9, atol=1e-9)
 
 
@@ -151,10 +151,10 @@ def test_the_published_robust_loss_is_divided_by_the_number_of_domains() -> None
 def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
     """Also where features are many and large: squares that cancel leave more than the sharpest kernel is wide."""
     x = 30 * torch.rand(24, 2048, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = kernels(x)
-    assert found.dtype == torch.float32
-    assert found.diagonal().eq(7).all()
-    found.sum().backward()
+    matrix = kernels(x)
+    assert matrix.dtype == torch.float32
+    assert matrix.diagonal().eq(7).all()
+    matrix.sum().backward()
     twins = kernels(x.detach()[[0, 0, 1]])
     assert float(twins[0, 1]) == pytest.approx(7, abs=1e-5)
 
@@ -164,9 +164,9 @@ def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
 
 @pytest.mark.parametrize(("domains", "pairs"), [(1, 0), (2, 1), (3, 1), (4, 2), (6, 4)])
 def test_two_domains_after_the_step_ahead_leave_one_before_it(domains: int, pairs: int) -> None:
-    found = split(list(range(domains)), 2)
-    assert len(found) == pairs
-    assert not {train for train, _ in found} & {test for _, test in found}
+    pairings = split(list(range(domains)), 2)
+    assert len(pairings) == pairs
+    assert not {train for train, _ in pairings} & {test for _, test in pairings}
 
 
 KINDS: dict[str, Any] = {
@@ -201,16 +201,16 @@ def test_the_step_ahead_is_the_first_of_a_fresh_optimizer(kind: str) -> None:
 def test_mixtures_are_of_one_part_for_each_pair_of_domains() -> None:
     algorithm, data = make("mixup", alpha=1.0), batch()
     seen: list[Tensor] = []
-    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    algorithm.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     terms = algorithm.losses(data)
     pairs, parts = algorithm._draw()
     assert sorted(a for a, _ in pairs) == sorted(b for _, b in pairs) == [0, 1, 2]
     by, expected = data.by_domain(), []
     logits = algorithm.network.classify(algorithm.network.features(seen[0])).split(6)
-    for place, ((a, b), part) in enumerate(zip(pairs, parts, strict=True)):
-        torch.testing.assert_close(seen[0].split(6)[place], part * by[a].x + (1 - part) * by[b].x)
-        own, other = (algorithm.task.loss(logits[place], by[domain].y) for domain in (a, b))
-        expected.append(part * own + (1 - part) * other)
+    for index, ((a, b), part) in enumerate(zip(pairs, parts, strict=True)):
+        torch.testing.assert_close(seen[0].split(6)[index], part * by[a].x + (1 - part) * by[b].x)
+        first, second = (algorithm.task.loss(logits[index], by[domain].y) for domain in (a, b))
+        expected.append(part * first + (1 - part) * second)
     torch.testing.assert_close(terms["classification"], torch.stack(expected).mean())
 
 
@@ -232,9 +232,9 @@ def test_parts_of_mixtures_have_the_law_of_alpha() -> None:
         for number in range(400):
             algorithm.progress = Progress(step=number)
             drawn += algorithm._draw()[1]
-        found = torch.tensor(drawn)
-        assert abs(float(found.mean()) - 0.5) < 0.06
-        assert float(found.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.15)
+        parts = torch.tensor(drawn)
+        assert abs(float(parts.mean()) - 0.5) < 0.06
+        assert float(parts.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.15)
 
 
 # --- adversaries ------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_parts_of_mixtures_have_the_law_of_alpha() -> None:
 def test_which_steps_are_the_discriminator_s(d_steps: int, kinds: str) -> None:
     """The first cycle is one short of the reference's others; each step moves the one and not the other."""
     algorithm = make("dann", d_steps=d_steps)
-    found = ""
+    sequence = ""
     for number in range(len(kinds)):
         before = weights(algorithm)
         steps(algorithm, batch(seed=number), number, number + 1)
@@ -252,26 +252,26 @@ def test_which_steps_are_the_discriminator_s(d_steps: int, kinds: str) -> None:
             key.partition(".")[0] for key, value in weights(algorithm).items() if not torch.equal(value, before[key])
         }
         assert moved in ({"network"}, {"discriminator"})
-        found += "d" if moved == {"discriminator"} else "g"
-    assert found == kinds
+        sequence += "d" if moved == {"discriminator"} else "g"
+    assert sequence == kinds
 
 
 def test_a_step_of_the_discriminator_neither_classifies_nor_differentiates_the_network() -> None:
     algorithm = make("dann")
     algorithm.updates.value = 1
     seen: list[bool] = []
-    algorithm.network.f0.register_forward_hook(lambda module, given, output: seen.append(output.requires_grad))
-    algorithm.network.c.register_forward_hook(lambda module, given, output: pytest.fail("it classifies"))
+    algorithm.network.f0.register_forward_hook(lambda module, inputs, output: seen.append(output.requires_grad))
+    algorithm.network.c.register_forward_hook(lambda module, inputs, output: pytest.fail("it classifies"))
     algorithm.update(batch())
     assert seen == [False]
     assert algorithm.take_correct() is None
 
 
 def test_the_discriminator_has_a_rate_and_a_decay_of_its_own() -> None:
-    own = make("cdann", lr_d=0.5, weight_decay_d=0.25).optimizer("discriminator").param_groups[0]
-    assert (own["lr"], own["weight_decay"]) == (0.5, 0.25)
-    like = make("dann").optimizer("discriminator").param_groups[0]
-    assert (like["lr"], like["weight_decay"]) == (0.01, 0)
+    group = make("cdann", lr_d=0.5, weight_decay_d=0.25).optimizer("discriminator").param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+    usual = make("dann").optimizer("discriminator").param_groups[0]
+    assert (usual["lr"], usual["weight_decay"]) == (0.01, 0)
 
 
 def test_what_is_dropped_is_made_up_for() -> None:
@@ -318,8 +318,8 @@ def test_mldg_weighs_the_risk_after_the_step_ahead() -> None:
         ahead_risks.append(0.3 * risk)
         expected.append([(first + 0.3 * second) / 3 for first, second in zip(here, there, strict=True)])
     terms = algorithm.update(data)
-    for gradient, own in zip(applied["main"], zip(*expected, strict=True), strict=True):
-        torch.testing.assert_close(gradient, torch.stack(own).sum(0))
+    for gradient, slopes in zip(applied["main"], zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(gradient, torch.stack(slopes).sum(0))
     torch.testing.assert_close(terms["meta_test"], torch.stack(ahead_risks).sum().detach() / 3)
 
 

@@ -24,9 +24,9 @@ def first(draws: HostDraws, **position: Any) -> float:
 
 
 def test_same_position_same_draws_in_another_process() -> None:
-    one, two = HostDraws(group(5)), HostDraws(group(5))
-    sequence = [first(one, epoch=epoch, step=step) for epoch in range(2) for step in range(3)]
-    assert first(two, epoch=1, step=1) == sequence[4]
+    first_process, second_process = HostDraws(group(5)), HostDraws(group(5))
+    sequence = [first(first_process, epoch=epoch, step=step) for epoch in range(2) for step in range(3)]
+    assert first(second_process, epoch=1, step=1) == sequence[4]
     assert len(set(sequence)) == 6
 
 
@@ -42,10 +42,14 @@ def test_what_all_ranks_draw_alike() -> None:
     def shared(draws: HostDraws, **position: Any) -> float:
         return float(torch.rand((), generator=draws.shared_generator(Progress(**position))))
 
-    one, two = HostDraws(group(5)), HostDraws(group(6))
-    assert shared(one, step=3) == shared(two, step=3) == shared(one, step=3)
-    others = [shared(one, step=4), shared(one, epoch=1, step=3), shared(HostDraws(group(5, shared=1)), step=3)]
-    assert len({shared(one, step=3), first(one, step=3), *others}) == 5
+    first_rank, second_rank = HostDraws(group(5)), HostDraws(group(6))
+    assert shared(first_rank, step=3) == shared(second_rank, step=3) == shared(first_rank, step=3)
+    others = [
+        shared(first_rank, step=4),
+        shared(first_rank, epoch=1, step=3),
+        shared(HostDraws(group(5, shared=1)), step=3),
+    ]
+    assert len({shared(first_rank, step=3), first(first_rank, step=3), *others}) == 5
 
 
 def test_the_groups_generator_stays_where_it_is() -> None:
@@ -56,12 +60,12 @@ def test_the_groups_generator_stays_where_it_is() -> None:
 
 
 def test_draws_are_gone_after_an_error() -> None:
-    places = [Drawn(), Drawn()]
-    with contextlib.suppress(RuntimeError), with_draws(places, [1, 2]):
-        seen = [place.draw for place in places]
+    points = [Drawn(), Drawn()]
+    with contextlib.suppress(RuntimeError), with_draws(points, [1, 2]):
+        seen = [point.draw for point in points]
         raise RuntimeError
     assert seen == [1, 2]
-    assert [place.draw for place in places] == [None, None]
+    assert [point.draw for point in points] == [None, None]
 
 
 def test_draws_of_an_epoch_are_the_same_in_all_its_steps() -> None:

@@ -38,14 +38,14 @@ def test_the_attack_stays_within_its_bounds_and_raises_the_loss() -> None:
     assert (first.abs() <= 0.05).all()
     assert first.std() == pytest.approx(0.05 / np.sqrt(3), rel=0.05)
     method.noise = lambda x: first.clone()  # type: ignore[method-assign]
-    found = method.attack(batch)
-    assert found.abs().max() == pytest.approx(0.05)
-    moved = found - first
+    attacked = method.attack(batch)
+    assert attacked.abs().max() == pytest.approx(0.05)
+    moved = attacked - first
     outside = (batch.x + first < 0) | (batch.x + first > 1)
     assert outside.float().mean() > 0.05
     assert (moved[outside] == 0).all(), "what is cut off has no slope"
     assert (moved[~outside] != 0).float().mean() > 0.9
-    losses = [method.task.loss(method.logits((batch.x + noise).clamp(0, 1)), batch.y) for noise in (first, found)]
+    losses = [method.task.loss(method.logits((batch.x + noise).clamp(0, 1)), batch.y) for noise in (first, attacked)]
     assert losses[1] > losses[0] * 1.01
 
 
@@ -70,10 +70,10 @@ def test_phases_follow_one_course() -> None:
     assert [(s.streams["main"].image_size, s.streams["main"].size) for s in stages] == [(16, 6), (24, 8), (32, 12)]
     course = Optim(schedule="piecewise", warmup=0.0, points=(0, 0.1, 0.4, 0.8, 1), factors=(0, 1, 0.1, 0.01, 0.001))
     for stage, steps, begin, end in zip(stages, (60, 45, 15), (0, 0.4, 0.8), (0.4, 0.8, 1), strict=True):
-        first, whole = stage.schedule_steps(steps)
-        found = [rate_factor(course, first + step, whole, 1) for step in range(steps)]
+        first, total = stage.schedule_steps(steps)
+        factors = [rate_factor(course, first + step, total, 1) for step in range(steps)]
         parts = begin + (end - begin) * (np.arange(steps) + 1) / steps
-        np.testing.assert_allclose(found, np.interp(parts, course.points, course.factors), rtol=1e-9)
+        np.testing.assert_allclose(factors, np.interp(parts, course.points, course.factors), rtol=1e-9)
 
 
 def test_a_stage_that_says_nothing_has_the_whole_course() -> None:

@@ -73,11 +73,11 @@ def test_group_dro_s_gradient_is_that_of_the_weighted_risks() -> None:
     x = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     loss = algorithm.losses(Batch(x, Y, bias=BIAS))["classification"]
     parameters = list(algorithm.network.parameters())
-    found = torch.autograd.grad(loss, parameters)
+    gradients = torch.autograd.grad(loss, parameters)
     each = algorithm.task.loss(algorithm.network(x), Y, reduction="none")
     number = 2 * Y + BIAS
     expected = torch.autograd.grad((algorithm.q[number] / torch.tensor(COUNTS)[number] * each).sum(), parameters)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(gradients, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 

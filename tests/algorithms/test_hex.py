@@ -18,11 +18,11 @@ def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
     generator = torch.Generator().manual_seed(0)
     texture = torch.randn(30, 2, generator=generator, dtype=torch.float64) @ torch.randn(2, 5, dtype=torch.float64)
     logits = torch.randn(30, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-    found = project_out(logits, texture.requires_grad_())
+    projected = project_out(logits, texture.requires_grad_())
     assert torch.linalg.matrix_rank(texture) == 2
-    torch.testing.assert_close(texture.T @ found, torch.zeros(5, 5, dtype=torch.float64), atol=1e-10, rtol=0)
-    torch.testing.assert_close(project_out(found, texture), found)
-    slopes = torch.autograd.grad(found.square().sum(), [logits, texture])
+    torch.testing.assert_close(texture.T @ projected, torch.zeros(5, 5, dtype=torch.float64), atol=1e-10, rtol=0)
+    torch.testing.assert_close(project_out(projected, texture), projected)
+    slopes = torch.autograd.grad(projected.square().sum(), [logits, texture])
     assert all(bool(slope.isfinite().all()) for slope in slopes)
     none = torch.zeros(30, 5, dtype=torch.float64)
     torch.testing.assert_close(project_out(logits, none), logits)
@@ -36,8 +36,8 @@ def test_hex_of_black_images_and_of_single_ones() -> None:
     assert bool(algorithm.update(batch)["classification"].isfinite())
     algorithm.eval()
     with torch.no_grad():
-        whole, single = algorithm.predict(batch.x), algorithm.predict(batch.x[:1])
-    torch.testing.assert_close(whole[:1], single)
+        together, single = algorithm.predict(batch.x), algorithm.predict(batch.x[:1])
+    torch.testing.assert_close(together[:1], single)
     assert not grey_levels(batch.x, 4)[0].any()
 
 
@@ -86,12 +86,12 @@ def test_hex_keeps_little_of_large_images(monkeypatch: pytest.MonkeyPatch) -> No
     def slopes() -> list[torch.Tensor]:
         kept.clear()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t.numel()), t)[1], lambda t: t):
-            found = levels(x)
-        return [found, *torch.autograd.grad(found.square().sum(), thresholds)]
+            sums = levels(x)
+        return [sums, *torch.autograd.grad(sums.square().sum(), thresholds)]
 
     kept: list[int] = []
-    whole = slopes()
+    at_once = slopes()
     monkeypatch.setattr(hex_method, "BLOCK", 4 * x[0, 0].numel())
-    for cut, uncut in zip(slopes(), whole, strict=True):
+    for cut, uncut in zip(slopes(), at_once, strict=True):
         torch.testing.assert_close(cut, uncut)
     assert sum(kept) <= 2 * x[:, 0].numel() + 6 * 8, "both images of levels, and the thresholds of each block"

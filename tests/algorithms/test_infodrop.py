@@ -160,9 +160,9 @@ def test_draws_go_where_the_weights_are(weight: float, dropped: float) -> None:
     """150 draws of 100 positions: all of them to one that has all weight, or 100 (1 - 0.99^150) hit where none has."""
     weights = torch.zeros(1, 10, 10)
     weights[0, 4, 7] = weight
-    own: Any = SimpleNamespace(drop_rate=1.5, approximate=False)
-    found = Mask._dropped(own, weights, 200, MaskDraw([], torch.Generator().manual_seed(0)))
-    assert float(found.sum((2, 3)).double().mean()) == pytest.approx(dropped, rel=0.02)
+    settings_of_mask: Any = SimpleNamespace(drop_rate=1.5, approximate=False)
+    dropped_positions = Mask._dropped(settings_of_mask, weights, 200, MaskDraw([], torch.Generator().manual_seed(0)))
+    assert float(dropped_positions.sum((2, 3)).double().mean()) == pytest.approx(dropped, rel=0.02)
 
 
 def test_map_too_small_for_a_draw_is_left_alone() -> None:
@@ -237,13 +237,13 @@ def test_offsets_are_uniform_over_the_square(make_algorithm: Any) -> None:
 
 def masked_steps(algorithm: Any, total: int, steps_per_epoch: int) -> list[int]:
     """The steps of a training in which the algorithm draws masks."""
-    found = []
+    masked = []
     for step in range(total):
         epoch, within = divmod(step, steps_per_epoch)
         epochs = -(-total // steps_per_epoch)
         algorithm.progress = Progress("main", epoch, epochs, within, steps_per_epoch, total=total)
-        found += [step] if algorithm._draw()[0] is not None else []
-    return found
+        masked += [step] if algorithm._draw()[0] is not None else []
+    return masked
 
 
 @pytest.mark.parametrize(("total", "steps_per_epoch"), [(120, 1), (50, 13), (40, 1000)])
@@ -258,9 +258,9 @@ def test_masks_end_where_the_schedule_begins_anew(make_algorithm: Any, total: in
 
 def test_the_authors_train_with_masks_however_long(make_algorithm: Any) -> None:
     """Ten epochs of their preset: the last sixth of them without masks, at the rate of a training's beginning."""
-    found = resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).identity_settings()
-    assert found["hparams.finetune_from"] == found["optim.restarts"][0]
-    algorithm = make_algorithm("infodrop", {"finetune_from": found["hparams.finetune_from"]})
+    resolved = resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).identity_settings()
+    assert resolved["hparams.finetune_from"] == resolved["optim.restarts"][0]
+    algorithm = make_algorithm("infodrop", {"finetune_from": resolved["hparams.finetune_from"]})
     assert masked_steps(algorithm, 10 * 6, 6) == list(range(50))
 
 

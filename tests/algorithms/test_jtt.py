@@ -33,10 +33,10 @@ def test_jtt_s_first_training_is_a_part_of_it_and_every_evaluation_has_a_number_
     trained: Callable[..., Path],
 ) -> None:
     records = journal(trained(*JTT))
-    first = [entry for entry in records if entry.get("stage") == "identification"]
-    assert [entry["step"] for entry in first] == [1]
+    first = [line for line in records if line.get("stage") == "identification"]
+    assert [line["step"] for line in first] == [1]
     assert "identification/accuracy/shades_val" in first[0]["metrics"]
-    last = [entry["step"] for entry in records if "stage" not in entry]
+    last = [line["step"] for line in records if "stage" not in line]
     assert last == [1, 2]  # 0.7 of two epochs: the second is cut short
 
 
@@ -57,7 +57,7 @@ def test_jtt_s_second_training_reads_the_error_set_so_many_times() -> None:
 def test_jtt_s_second_network_is_another_one_that_the_first_training_leaves_alone() -> None:
     algorithm: Any = make("jtt", {}, backbone="simple_conv_1x1")
     pairs = zip(algorithm.network.parameters(), algorithm.first.parameters(), strict=True)
-    assert not all(torch.equal(one, other) for one, other in pairs)
+    assert not all(torch.equal(second, first) for second, first in pairs)
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
     algorithm.update_other("first", Batch(torch.rand(8, 3, 32, 32), torch.arange(8) % 5))
     changed = {
@@ -76,6 +76,6 @@ def test_jtt_is_never_erm(error: bool, message: str) -> None:
 def test_jtt_s_error_set_is_what_the_first_network_gets_wrong() -> None:
     algorithm: Any = make("jtt", {}, backbone="simple_conv_1x1").eval()
     x, y = torch.rand(12, 3, 32, 32), torch.arange(12) % 5
-    found = algorithm.look(Batch(x, y))["error"]
-    assert 0 < found.sum() < 12
-    assert found.equal(algorithm.first(x).argmax(1) != y)
+    errors = algorithm.look(Batch(x, y))["error"]
+    assert 0 < errors.sum() < 12
+    assert errors.equal(algorithm.first(x).argmax(1) != y)

@@ -19,16 +19,16 @@ def test_lnl_s_second_phase_leaves_the_later_half_alone() -> None:
     algorithm: Any = make("lnl", {}, backbone="simple_conv")
     batch = batch_for(algorithm)
     algorithm.update(batch)
-    taken: list[list[torch.Tensor]] = []
+    snapshots: list[list[torch.Tensor]] = []
     apply = algorithm.apply_gradients
 
     def record(gradients: Any) -> None:
         apply(gradients)
-        taken.append([parameter.detach().clone() for parameter in algorithm.network.parameters()])
+        snapshots.append([parameter.detach().clone() for parameter in algorithm.network.parameters()])
 
     algorithm.apply_gradients = record
     algorithm.update(batch)
-    moved = [not torch.equal(first, second) for first, second in zip(*taken, strict=True)]
+    moved = [not torch.equal(first, second) for first, second in zip(*snapshots, strict=True)]
     assert moved == algorithm.is_early
     assert 0 < sum(moved) < len(moved)
 

@@ -135,17 +135,17 @@ def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weigh
     frozen = {"network.freeze_statistics": "true", "network.dropout": "0.1", "network.scale": "unit"}
     config = configured(backbone="resnet18", init=str(weights), **frozen)
     setup = Setup(4, MultiClass(), networks_for(config, 4, Group()), torch.optim.SGD, Group(), Precision())
-    asked = Several(None, setup).train()
+    method = Several(None, setup).train()
     tensors = torch.load(weights)["model"]
-    for network in (asked.network, asked.again, asked.encoder):
+    for network in (method.network, method.again, method.encoder):
         assert torch.equal(network.backbone.layer1[0].conv1.weight, tensors["layer1.0.conv1.weight"])
         assert not network.backbone.bn1.training
-    assert torch.equal(asked.network.backbone.fc.weight, tensors["fc.weight"])
-    assert asked.biased.backbone.layers[1].training  # from scratch it has no statistics to keep
+    assert torch.equal(method.network.backbone.fc.weight, tensors["fc.weight"])
+    assert method.biased.backbone.layers[1].training  # from scratch it has no statistics to keep
     x = batch_of().x
-    assert [tuple(n(x).shape[1:]) for n in (asked.biased, asked.encoder, asked.labeller)] == [(4,), (512,), (2,)]
-    assert asked.labeller.num_features == 8
-    for network in asked.children():
+    assert [tuple(n(x).shape[1:]) for n in (method.biased, method.encoder, method.labeller)] == [(4,), (512,), (2,)]
+    assert method.labeller.num_features == 8
+    for network in method.children():
         assert network._head.dropout == 0.1
         assert torch.equal(network.normalise(x), x)
 
@@ -158,11 +158,11 @@ def test_a_checkpoint_rebuilds_the_network_that_was_trained(tmp_path: Path, back
     settings = {"network.channels": 2, "network.scale": "unit_255", "network.dropout": 0.5}
     config = configured(backbone=backbone, **settings)
     algorithm = saved(config, tmp_path / "best.ckpt")
-    found = from_checkpoint(tmp_path / "best.ckpt")
+    rebuilt = from_checkpoint(tmp_path / "best.ckpt")
     x = batch_of(2).x
-    assert torch.equal(found.algorithm.predict(x), algorithm.predict(x))
-    assert found.config.network == config.network
-    assert found.algorithm.get_submodule("network").train()._head.dropout == 0.5
+    assert torch.equal(rebuilt.algorithm.predict(x), algorithm.predict(x))
+    assert rebuilt.config.network == config.network
+    assert rebuilt.algorithm.get_submodule("network").train()._head.dropout == 0.5
 
 
 def saved(config: Any, path: Path) -> Algorithm:

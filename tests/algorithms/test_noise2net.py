@@ -111,10 +111,10 @@ def test_shapes_are_drawn_per_epoch_and_weights_per_step(make_algorithm: Any) ->
 
 
 def test_a_resume_in_the_midst_of_an_epoch_keeps_its_shapes(make_algorithm: Any) -> None:
-    whole = make_algorithm("noise2net", seed=3)
-    shapes = shapes_of(whole, 2, 0)
+    uninterrupted = make_algorithm("noise2net", seed=3)
+    shapes = shapes_of(uninterrupted, 2, 0)
     resumed = make_algorithm("noise2net", seed=8)
-    resumed.group.load_random_states(whole.group.random_states())
+    resumed.group.load_random_states(uninterrupted.group.random_states())
     assert shapes_of(resumed, 2, 7) == shapes
 
 
@@ -165,13 +165,13 @@ def test_images_are_distorted_a_few_at_a_time(make_algorithm: Any, batch: Any, m
     algorithm = make_algorithm("noise2net").eval()
     algorithm.training = True
     state = algorithm.group.random_states()
-    found = []
+    distorted = []
     for values in (1, 3 * 64 * 40 * 40, 1 << 30):
         monkeypatch.setitem(noise2net.VALUES_AT_A_TIME, "cpu", values)
         algorithm.group.load_random_states(state)
-        found.append(seen_by_backbone(algorithm, batch))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-5)
+        distorted.append(seen_by_backbone(algorithm, batch))
+    for again in distorted[1:]:
+        torch.testing.assert_close(again, distorted[0], rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_is_differentiated_through_the_random_network(make_algorithm: Any, batch: Any) -> None:

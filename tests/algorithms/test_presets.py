@@ -35,16 +35,19 @@ def known_to(owner: str) -> Mapping[str, Spec]:
     return specs(config.config_class(config.Config, algorithms.load(method).HParams))
 
 
-def typed(values: Mapping[str, str], known: Mapping[str, Spec]) -> dict[str, Any]:
+def typed(values: Mapping[str, str], specifications: Mapping[str, Spec]) -> dict[str, Any]:
     """Return the values of a table as their settings have them."""
-    return {name: check(known[name], value) for name, value in values.items()}
+    return {name: check(specifications[name], value) for name, value in values.items()}
 
 
 def expected_of(suite: str, method: str, *presets: str) -> dict[str, Any]:
     """Return every setting of a training that counts, by docs/presets.csv and the table of defaults."""
-    known = specs(config.config_class(suites.load(suite).Settings, algorithms.load(method).HParams))
+    specifications = specs(config.config_class(suites.load(suite).Settings, algorithms.load(method).HParams))
     values = expected(suite, method, presets)
-    return {"validation": values.pop("validation"), **typed(values, known)}  # a word that not every suite knows
+    return {
+        "validation": values.pop("validation"),
+        **typed(values, specifications),
+    }  # a word that not every suite knows
 
 
 # --- against the sources ----------------------------------------------------------------------------------------------
@@ -70,10 +73,10 @@ def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> N
 def test_every_recipe_of_a_network_is_its_source_with_any_method(name: str) -> None:
     """Nothing of the method is fixed, and every other setting of training has a row or is optional."""
     (recipe,) = (recipe for recipe in RECIPES if recipe.owners == (EVERY_METHOD,) and recipe.preset == name)
-    known = known_to(EVERY_METHOD)
-    fixed = typed({**recipe.omitted, **recipe.fixed}, known)
-    assert fixed_settings(NETWORK_RECIPES[name], known, name) == fixed
-    settings = {n for n in known if is_within(n, TRAINING) and not n.startswith("hparams.")}
+    specifications = known_to(EVERY_METHOD)
+    fixed = typed({**recipe.omitted, **recipe.fixed}, specifications)
+    assert fixed_settings(NETWORK_RECIPES[name], specifications, name) == fixed
+    settings = {n for n in specifications if is_within(n, TRAINING) and not n.startswith("hparams.")}
     assert settings - set(fixed) == recipe.left_open
     for suite, method in (("folders", "sagnet"), ("domainbed", "dann"), ("biasbed", "mldg")):
         assert resolved(suite=suite, algorithm=method, preset=name) == expected_of(suite, method, name)
@@ -86,16 +89,18 @@ def test_nothing_is_fixed_or_open_without_a_row(owner: str) -> None:
     """Also where the value is what every suite has anyway."""
     is_suite = owner.startswith("suite ")
     presets = (suites.load(owner[6:]) if is_suite else algorithms.load(owner)).presets
-    known = known_to(owner)
+    specifications = known_to(owner)
     recipes = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(recipes)
     for name, preset in presets.items():
         is_of_testing = any(is_within(setting, TESTING) for setting in preset)
         omitted = {**recipes[name].omitted, **(DEFAULTS["optional of testing"] if is_of_testing else {})}
-        fixed = fixed_settings(preset, known, name)
-        assert fixed == typed({**omitted, **recipes[name].fixed}, known), name
+        fixed = fixed_settings(preset, specifications, name)
+        assert fixed == typed({**omitted, **recipes[name].fixed}, specifications), name
         parts = [part for part in (TRAINING, TESTING) if any(is_within(n, part) for n in preset)]
-        settings = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
+        settings = {n for n in specifications if any(is_within(n, part) for part in parts)} | (
+            set(preset) & set(specifications)
+        )
         assert settings - set(fixed) == recipes[name].left_open, name
 
 
@@ -159,12 +164,17 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
     for recipe in RECIPES:
         for method in {"erm"} if recipe.owners == (EVERY_METHOD,) else set(recipe.owners) & set(METHODS):
             settings = resolved(suite="folders", algorithm=method, preset=recipe.preset)
-            known = known_to(method)
-            below = {**OTHERWISE, **typed(DEFAULTS.get(f"choice of {method}", {}), known)}
-            wanted = {setting: below[setting] for setting in recipe.left_open if setting in below}
-            wanted |= typed({**recipe.omitted, **recipe.fixed}, known)
-            wanted = {setting: value for setting, value in wanted.items() if not setting.startswith("hparams.")}
-            assert {setting: settings[setting] for setting in wanted} == wanted, (method, recipe.preset)
+            specifications = known_to(method)
+            below = {**OTHERWISE, **typed(DEFAULTS.get(f"choice of {method}", {}), specifications)}
+            expected_settings = {setting: below[setting] for setting in recipe.left_open if setting in below}
+            expected_settings |= typed({**recipe.omitted, **recipe.fixed}, specifications)
+            expected_settings = {
+                setting: value for setting, value in expected_settings.items() if not setting.startswith("hparams.")
+            }
+            assert {setting: settings[setting] for setting in expected_settings} == expected_settings, (
+                method,
+                recipe.preset,
+            )
 
 
 # --- what it comes to -------------------------------------------------------------------------------------------------
@@ -180,16 +190,16 @@ def rates(settings: config.Config, steps_per_epoch: int) -> list[float]:
 def test_two_thousand_steps_without_a_warm_up() -> None:
     """SagNet's, on ImageNet, of which 2,000 steps of 96 images are less than a sixth of an epoch."""
     settings = resolve({"suite": "biasbed", "algorithm": "sagnet", "preset": "authors"})
-    found = rates(settings, 13_344)
-    assert (len(found), found[0], found[1000]) == (2000, 0.004, pytest.approx(0.002))
-    assert all(a > b for a, b in itertools.pairwise(found))
+    course = rates(settings, 13_344)
+    assert (len(course), course[0], course[1000]) == (2000, 0.004, pytest.approx(0.002))
+    assert all(a > b for a, b in itertools.pairwise(course))
 
 
 def test_infodrop_s_authors_train_twice() -> None:
     settings = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "authors"})
     for steps_per_epoch in (1, 7, 13):
-        found = rates(settings, steps_per_epoch)[::steps_per_epoch]
-        assert found == pytest.approx([1e-3] * 80 + [1e-4] * 20 + [1e-3] * 16 + [1e-4] * 4)
+        course = rates(settings, steps_per_epoch)[::steps_per_epoch]
+        assert course == pytest.approx([1e-3] * 80 + [1e-4] * 20 + [1e-3] * 16 + [1e-4] * 4)
 
 
 # --- how presets combine ----------------------------------------------------------------------------------------------
@@ -216,8 +226,8 @@ def test_the_last_preset_wins_where_it_fixes_something(method: str) -> None:
 
 
 def test_flags_win_over_presets() -> None:
-    found = resolve({"algorithm": "sagnet", "preset": "authors", "epochs": "3", "optim.warmup": "1"})
-    assert (found.epochs, found.steps, found.optim.warmup, found.optim.lr) == (3, None, 1, 0.004)
+    settings = resolve({"algorithm": "sagnet", "preset": "authors", "epochs": "3", "optim.warmup": "1"})
+    assert (settings.epochs, settings.steps, settings.optim.warmup, settings.optim.lr) == (3, None, 1, 0.004)
 
 
 # --- a preset of one's own --------------------------------------------------------------------------------------------
@@ -243,8 +253,8 @@ def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> No
         resolve({**flags, "preset": "bare"})
     assert "\n" not in str(caught.value)
     assert "optim.lr," not in str(caught.value)
-    whole = resolve({**flags, "preset": "whole"})
-    assert (whole.optim.lr, whole.optim.warmup, whole.image_size) == (0.3, 1.0, 112)
+    settings = resolve({**flags, "preset": "whole"})
+    assert (settings.optim.lr, settings.optim.warmup, settings.image_size) == (0.3, 1.0, 112)
     assert resolve({**flags, "preset": "elsewhere"}).workers == 3
 
 

@@ -31,7 +31,7 @@ def test_rectangles_have_the_law_of_torchvision_s() -> None:
     assert area.max() == pytest.approx(0.33, abs=0.015)
     torch.manual_seed(0)
     theirs = [v2.RandomErasing(1.0).make_params([torch.zeros(3, *size)]) for _ in range(1500)]
-    expected = np.mean([found["h"] * found["w"] / (size[0] * size[1]) for found in theirs if found["v"] is not None])
+    expected = np.mean([box["h"] * box["w"] / (size[0] * size[1]) for box in theirs if box["v"] is not None])
     assert float(area.mean()) == pytest.approx(float(expected), abs=0.01)
     assert torch.equal(inside(boxes, size).sum((1, 2, 3)), (height * width).long())
 
@@ -47,25 +47,25 @@ def erased(**hparams: Any) -> tuple[Tensor, Tensor]:
     assert isinstance(algorithm, RandomErasing)
     x, seen = torch.rand(64, 3, 16, 16, generator=torch.Generator().manual_seed(2)), []
     backbone = algorithm.network.get_submodule("backbone")
-    backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     algorithm.logits(x)
     algorithm.eval().logits(x)
     return seen[0], seen[1]
 
 
 def test_what_is_erased_has_the_mean_colour_once_normalised() -> None:
-    given, whole = erased(p=1.0)
-    changed = (given != whole).any(1)
+    erased_images, plain = erased(p=1.0)
+    changed = (erased_images != plain).any(1)
     assert changed.flatten(1).any(1).all()
-    assert not given.transpose(0, 1)[:, changed].any()
-    assert torch.equal(given.transpose(0, 1)[:, ~changed], whole.transpose(0, 1)[:, ~changed])
-    some = (erased(p=0.5)[0] != whole).flatten(1).any(1).float().mean()
+    assert not erased_images.transpose(0, 1)[:, changed].any()
+    assert torch.equal(erased_images.transpose(0, 1)[:, ~changed], plain.transpose(0, 1)[:, ~changed])
+    some = (erased(p=0.5)[0] != plain).flatten(1).any(1).float().mean()
     assert 0.3 < some < 0.7
     assert torch.equal(*erased(p=0.0))
 
 
 def test_or_noise_of_unit_variance() -> None:
-    given, whole = erased(p=1.0, value="random")
-    noise = given[given != whole]
+    erased_images, plain = erased(p=1.0, value="random")
+    noise = erased_images[erased_images != plain]
     assert abs(float(noise.mean())) < 0.1
     assert 0.9 < float(noise.std()) < 1.1

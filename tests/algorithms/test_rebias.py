@@ -90,8 +90,8 @@ def test_independence_at_its_edges() -> None:
     assert hsic(x, x, 1.0, 1.0) == 0
     still = torch.ones(6, 5, requires_grad=True)
     width = median_width([still])
-    found = hsic(still, still, width, width)
-    (slope,) = torch.autograd.grad(found, still)
-    assert found == 0
+    dependence = hsic(still, still, width, width)
+    (slope,) = torch.autograd.grad(dependence, still)
+    assert dependence == 0
     assert not slope.any()
     assert median_width([torch.zeros(4, 2)]) == 1

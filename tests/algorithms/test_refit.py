@@ -148,7 +148,7 @@ def test_wise_ft_takes_the_alpha_that_decides_validation_images_best(trained: Ca
     algorithm = load(folder)
     accuracies = algorithm.accuracies.tolist()
     assert float(algorithm.alpha) == (0, 0.5, 1)[int(np.argmax(accuracies))]
-    last = [entry["metrics"] for entry in journal(folder) if entry.get("stage") == "fine_tuning"][-1]
+    last = [line["metrics"] for line in journal(folder) if line.get("stage") == "fine_tuning"][-1]
     tuned = {name: value for name, value in last.items() if "accuracy/shades_val" in name and ":" not in name}
     assert accuracies[2] == pytest.approx(next(iter(tuned.values())))
     assert history(folder)[1]["train/alpha"] == float(algorithm.alpha)
@@ -264,12 +264,12 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
         next(network.parameters()).mul_(2)
         store(network, x)
         network.normalise.mean.add_(0.1)
-        other = FeatureStore(tmp_path, {"device": "cpu"})(network, x)
+        shifted = FeatureStore(tmp_path, {"device": "cpu"})(network, x)
         assert counted == [6, 4, 6, 6]
         FeatureStore(tmp_path, {"device": "cuda"})(network, x)
         store(network.train(), x)
         assert counted[4:] == [6, 6]
-    assert not torch.equal(first, other)
+    assert not torch.equal(first, shifted)
 
 
 def test_a_damaged_file_is_written_anew(counted: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,34 +24,34 @@ from helpers.resumable import ON_SHADES
 
 def tables(*steps: tuple[list[int], list[int], list[float], list[float]]) -> RelativeDifficulty:
     """After steps of (index, y, losses of the biased network, those of the other one)."""
-    found = RelativeDifficulty(5, 3, alpha=0.75)
-    for index, y, biased, other in steps:
-        losses = (torch.tensor(values, dtype=torch.float64) for values in (biased, other))
-        found.enter(torch.tensor(index), torch.tensor(y), *losses, Group())
-    return found
+    difficulty = RelativeDifficulty(5, 3, alpha=0.75)
+    for index, y, biased, debiased in steps:
+        losses = (torch.tensor(values, dtype=torch.float64) for values in (biased, debiased))
+        difficulty.enter(torch.tensor(index), torch.tensor(y), *losses, Group())
+    return difficulty
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_image_that_a_step_has_twice_enters_once() -> None:
-    found = tables(([1, 3, 1], [0, 1, 0], [2.0, 5.0, 4.0], [1.0, 1.0, 1.0]))
-    assert found.losses[0].tolist() == [0, 3, 0, 5, 0]
+    difficulty = tables(([1, 3, 1], [0, 1, 0], [2.0, 5.0, 4.0], [1.0, 1.0, 1.0]))
+    assert difficulty.losses[0].tolist() == [0, 3, 0, 5, 0]
     other_order = tables(([1, 1, 3], [0, 0, 1], [4.0, 2.0, 5.0], [1.0, 1.0, 1.0]))
-    assert torch.equal(found.losses, other_order.losses)
+    assert torch.equal(difficulty.losses, other_order.losses)
 
 
 def test_losses_count_in_proportion_to_the_largest_of_the_class_among_all_images() -> None:
-    found = tables(([0, 1], [0, 0], [4.0, 1.0], [1.0, 1.0]), ([2, 1], [2, 0], [7.0, 3.0], [0.5, 5.0]))
+    difficulty = tables(([0, 1], [0, 0], [4.0, 1.0], [1.0, 1.0]), ([2, 1], [2, 0], [7.0, 3.0], [0.5, 5.0]))
     # Image 1: 0.75 x 1 + 0.25 x 3 of 4, 0.75 x 1 + 0.25 x 5 = 2 of itself; image 0 is in no second step.
     expected = [1 / 1.5, 1.5 / 4 / (1.5 / 4 + 1), 0.5, 0, 0]
-    assert found.weights().tolist() == pytest.approx(expected, abs=1e-7)
-    assert found.weights(torch.tensor([2, 0])).tolist() == pytest.approx([0.5, 1 / 1.5], abs=1e-7)
+    assert difficulty.weights().tolist() == pytest.approx(expected, abs=1e-7)
+    assert difficulty.weights(torch.tensor([2, 0])).tolist() == pytest.approx([0.5, 1 / 1.5], abs=1e-7)
 
 
 def test_a_class_whose_losses_are_all_0_has_no_weight() -> None:
-    found = tables(([0, 1], [0, 1], [0.0, 1.0], [0.0, 1.0]))
-    assert found.weights()[:2].tolist() == pytest.approx([0, 0.5])
+    difficulty = tables(([0, 1], [0, 1], [0.0, 1.0], [0.0, 1.0]))
+    assert difficulty.weights()[:2].tolist() == pytest.approx([0, 0.5])
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ def test_codes_are_permuted_after_the_warm_up_alone() -> None:
 def ensemble(*probabilities: float, **hparams: Any) -> Any:
     """Whose networks all give the first images these probabilities, and the others 0."""
     algorithm: Any = make("biasensemble", {"models": 2, "agreement": 2, **hparams}, backbone="timm:test_resnet")
-    found = torch.zeros(EXAMPLES)
-    found[: len(probabilities)] = torch.tensor(probabilities)
+    table = torch.zeros(EXAMPLES)
+    table[: len(probabilities)] = torch.tensor(probabilities)
     for number in range(2):
-        algorithm.keep(number, {"probability": found})
+        algorithm.keep(number, {"probability": table})
     return algorithm
 
 
@@ -147,16 +147,16 @@ def ensembled(trained: Callable[..., Path]) -> Path:
 
 def test_how_biased_the_biased_one_is_is_recorded_of_validation(ensembled: Path) -> None:
     last = journal(ensembled)[-1]["metrics"]
-    found = {name for name in last if name.startswith("biased/")}
+    recorded = {name for name in last if name.startswith("biased/")}
     groups = {f"biased/accuracy/shades_val:{name}-conflicting" for name in ("dark", "grey", "light")}
-    assert {"biased/accuracy/shades_val", "biased/ac_score/shades_val", *groups} <= found
-    assert not [name for name in found if "test" in name]
+    assert {"biased/accuracy/shades_val", "biased/ac_score/shades_val", *groups} <= recorded
+    assert not [name for name in recorded if "test" in name]
     assert last["biased/accuracy/shades_val"] != last["val/accuracy/shades_val"]
 
 
 def test_the_stages_of_the_ensemble_are_recorded_and_gone(ensembled: Path) -> None:
-    found = [(entry.get("stage"), entry["step"]) for entry in journal(ensembled)]
-    assert found == [("biased_1", 1), ("biased_2", 1), (None, 1), (None, 2)]
+    recorded = [(line.get("stage"), line["step"]) for line in journal(ensembled)]
+    assert recorded == [("biased_1", 1), ("biased_2", 1), (None, 1), (None, 2)]
     state = torch.load(ensembled / "last.ckpt", weights_only=True)
     assert not [key for key in state["algorithm"] if key.startswith("pool")]
     assert state["algorithm"]["selected"].any()
@@ -180,6 +180,6 @@ def test_what_is_believed_of_each_image_is_kept_and_how_well_it_finds_those_that
 def test_what_decided_best_in_a_stage_is_kept_and_the_earlier_of_two_alike(trained: Callable[..., Path]) -> None:
     """It decides rightly after three and six steps, and wrongly after nine."""
     folder = trained(*ON_SHADES["remembering"])
-    rates = [entry["metrics"]["first/accuracy/shades_val"] for entry in journal(folder) if "stage" in entry]
+    rates = [line["metrics"]["first/accuracy/shades_val"] for line in journal(folder) if "stage" in line]
     assert rates[0] == rates[1] > rates[2]
     assert torch.load(folder / "last.ckpt", weights_only=True)["algorithm"]["first.age"] == 3

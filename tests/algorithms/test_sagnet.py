@@ -16,10 +16,10 @@ from biasbed.networks import build, resnet_parts, surgery
 
 
 def gradients(algorithm: Algorithm, batch: Any) -> dict[str, list[Tensor]]:
-    found: dict[str, list[Tensor]] = {}
+    by_optimizer: dict[str, list[Tensor]] = {}
     for group, _ in algorithm.grads_in_turn(batch, algorithm.objectives):
-        found |= group
-    return found
+        by_optimizer |= group
+    return by_optimizer
 
 
 # --- the mathematics --------------------------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ def test_randomised_style_keeps_the_content(maps: Maps) -> None:
     alpha = torch.linspace(0, 1, 6)
     z = Maps.from_tensor(randomise_style(maps, PERMUTATION, alpha))
     weight = alpha.view(-1, 1, 1, 1)
-    for ours, own in ((z.mean, maps.mean), (z.variance, maps.variance)):
-        torch.testing.assert_close(ours, weight * own + (1 - weight) * own[PERMUTATION], rtol=1e-4, atol=1e-4)
+    for ours, plain in ((z.mean, maps.mean), (z.variance, maps.variance)):
+        torch.testing.assert_close(ours, weight * plain + (1 - weight) * plain[PERMUTATION], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(z.centred / z.variance.sqrt(), maps.centred / maps.variance.sqrt(), rtol=1e-3, atol=1e-4)
 
 
@@ -67,8 +67,8 @@ def test_the_style_s_gradient_reaches_mean_and_variance_alone() -> None:
     )
     centred = Maps.from_tensor(z.detach()).centred
     rest = gradient - gradient.mean(dim=(2, 3), keepdim=True)  # what is left is along the centred map
-    along = (rest * centred).sum(dim=(2, 3), keepdim=True) / centred.square().sum(dim=(2, 3), keepdim=True)
-    torch.testing.assert_close(rest, along * centred, rtol=1e-3, atol=1e-5)
+    slope = (rest * centred).sum(dim=(2, 3), keepdim=True) / centred.square().sum(dim=(2, 3), keepdim=True)
+    torch.testing.assert_close(rest, slope * centred, rtol=1e-3, atol=1e-5)
     assert gradient.abs().max() > 0.1
 
 
@@ -93,8 +93,8 @@ def test_a_map_of_one_pixel_passes() -> None:
 
 
 def names(algorithm: Algorithm, optimizer: str) -> set[str]:
-    known = {id(p): name for name, p in algorithm.named_parameters()}
-    return {known[id(p)] for group in algorithm.optimizer(optimizer).param_groups for p in group["params"]}
+    names_by_id = {id(p): name for name, p in algorithm.named_parameters()}
+    return {names_by_id[id(p)] for group in algorithm.optimizer(optimizer).param_groups for p in group["params"]}
 
 
 def test_each_loss_has_parameters_of_its_own(make_algorithm: Any) -> None:
@@ -114,7 +114,7 @@ def test_each_loss_has_parameters_of_its_own(make_algorithm: Any) -> None:
 def test_order_of_the_steps_and_separate_momenta(make_algorithm: Any, batch: Any) -> None:
     """Style, adversarial, main; the encoder's norms keep two momenta."""
     algorithm = make_algorithm("sagnet", {"clip": 1e9}, backbone="resnet10")
-    found = gradients(copy.deepcopy(algorithm), batch)
+    by_optimizer = gradients(copy.deepcopy(algorithm), batch)
     order: list[str] = []
     for name in ("main", "style", "adversarial"):
         algorithm.optimizer(name).register_step_pre_hook(lambda o, args, kwargs, name=name: order.append(name))
@@ -124,9 +124,9 @@ def test_order_of_the_steps_and_separate_momenta(make_algorithm: Any, batch: Any
     assert order == ["style", "adversarial", "main"]
     assert list(terms) == ["classification", "style", "adversarial"]
 
-    adversarial = found["adversarial"][0]
-    place = next(i for i, p in enumerate(algorithm.network.parameters()) if p is norm)
-    main = found["main"][place]
+    adversarial = by_optimizer["adversarial"][0]
+    position = next(i for i, p in enumerate(algorithm.network.parameters()) if p is norm)
+    main = by_optimizer["main"][position]
     torch.testing.assert_close(algorithm.optimizer("adversarial").state[norm]["momentum_buffer"], adversarial)
     torch.testing.assert_close(algorithm.optimizer("main").state[norm]["momentum_buffer"], main)
     torch.testing.assert_close(norm.detach(), before - 0.01 * adversarial - 0.01 * main)
@@ -156,11 +156,11 @@ def norm_of(values: list[Tensor]) -> float:
 def test_clip_is_of_the_adversarial_gradient_alone_and_after_averaging(make_algorithm: Any, batch: Any) -> None:
     """A mean over processes that is half of this one's gradient: it is the mean whose norm is limited."""
     algorithm = make_algorithm("sagnet", {"clip": 1e-3}, backbone="resnet10")
-    found = gradients(copy.deepcopy(algorithm), batch)
-    assert norm_of(found["adversarial"]) > 1e-3
+    by_optimizer = gradients(copy.deepcopy(algorithm), batch)
+    assert norm_of(by_optimizer["adversarial"]) > 1e-3
     algorithm.group.mean_all = lambda tensors: [0.5 * tensor for tensor in tensors]
     seen: dict[str, list[Tensor]] = {}
-    for name in found:
+    for name in by_optimizer:
         optimizer = algorithm.optimizer(name)
         optimizer.register_step_pre_hook(
             lambda o, args, kwargs, name=name: seen.update(
@@ -170,8 +170,8 @@ def test_clip_is_of_the_adversarial_gradient_alone_and_after_averaging(make_algo
     algorithm.update(batch)
     assert norm_of(seen["adversarial"]) == pytest.approx(1e-3, rel=1e-3)  # clipped first it would be half of it
     for name in ("style", "main"):
-        assert norm_of(seen[name]) == pytest.approx(0.5 * norm_of(found[name]), rel=1e-3)
-    direction = [0.5e-3 / norm_of(found["adversarial"]) * 2 * g for g in found["adversarial"]]
+        assert norm_of(seen[name]) == pytest.approx(0.5 * norm_of(by_optimizer[name]), rel=1e-3)
+    direction = [0.5e-3 / norm_of(by_optimizer["adversarial"]) * 2 * g for g in by_optimizer["adversarial"]]
     for ours, theirs in zip(seen["adversarial"], direction, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-7)
 

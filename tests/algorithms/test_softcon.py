@@ -16,10 +16,10 @@ def test_softcon_draws_what_is_unlike_its_class_most_often() -> None:
     """Three equal images and one that is orthogonal to them; a class of one image."""
     b = torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1], [0, 1]])
     y = torch.tensor([0, 0, 0, 0, 1])
-    found = unlikeness(b, y, 3)
-    torch.testing.assert_close(found, torch.tensor([0.25, 0.25, 0.25, 0.75, NOISE]))
+    distances = unlikeness(b, y, 3)
+    torch.testing.assert_close(distances, torch.tensor([0.25, 0.25, 0.25, 0.75, NOISE]))
     algorithm: Any = make("softcon", {"ratio": 2.0})
-    algorithm.unlikeness = found[:4]
+    algorithm.unlikeness = distances[:4]
     assert algorithm.drawn.tolist() == [0.25, 0.25, 0.25, 0.5]
 
 
@@ -45,9 +45,9 @@ def test_softcon_keeps_the_directions_of_biased_features() -> None:
     scales = torch.linspace(0.5, 4, len(batch))[:, None]
     table = scales * torch.randn(len(batch), algorithm.biased.num_features)
     algorithm.biased.features = lambda x: table
-    found = algorithm.look(batch)["features"]
-    torch.testing.assert_close(found, table / table.norm(dim=1, keepdim=True))
-    algorithm.bias_features[: len(batch)] = found
+    directions = algorithm.look(batch)["features"]
+    torch.testing.assert_close(directions, table / table.norm(dim=1, keepdim=True))
+    algorithm.bias_features[: len(batch)] = directions
     pairs = Batch(torch.zeros(2, 2, 3, 1, 1), torch.tensor([1, 1]), index=torch.tensor([0, 5]))
     cosine = functional.cosine_similarity(table[:1], table[5:6])
     torch.testing.assert_close(algorithm.weights(pairs)[0, 1], 1 - cosine[0])

@@ -14,7 +14,7 @@ def test_half_of_a_batch_is_noisy_with_strengths_of_its_images() -> None:
     algorithm = make("speckle")
     assert isinstance(algorithm, Speckle)
     x, seen = torch.full((40, 3, 32, 32), 0.3), []
-    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    algorithm.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     algorithm.logits(x)
     assert torch.equal(seen[0][20:], x[20:])
     assert seen[0].min() >= 0

@@ -22,11 +22,11 @@ def photograph(side: int = SIDE, channels: int = 3) -> Tensor:
 
 def test_trivialaugment_is_torchvision_s_and_bins_are_its_strengths() -> None:
     image = photograph()
-    found = []
+    augmented = []
     for bins in (31, 2):
         with keyed_randomness(4):
-            found.append([views.make("trivialaugment", {"bins": bins})(image) for _ in range(8)])
+            augmented.append([views.make("trivialaugment", {"bins": bins})(image) for _ in range(8)])
         with keyed_randomness(4):
             theirs = v2.TrivialAugmentWide(num_magnitude_bins=bins)
-            assert all(torch.equal(ours, theirs(image)) for ours in found[-1])
-    assert not all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+            assert all(torch.equal(ours, theirs(image)) for ours in augmented[-1])
+    assert not all(torch.equal(many_bins, few_bins) for many_bins, few_bins in zip(*augmented, strict=True))

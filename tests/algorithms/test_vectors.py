@@ -69,8 +69,8 @@ def test_a_step_whose_gradient_is_clipped() -> None:
 def rebias_by_hand(first: float, second: float, nets: int) -> replays.Case:
     """A step of the authors' with these widths by position of the argument, beside that many biased networks."""
     random, n = np.random.RandomState(3), 9
-    given = {"f_features": (n, 5), "f_logits": (n, 3), "g_features": (nets, n, 4), "g_logits": (nets, n, 3)}
-    case = {name: random.standard_normal(shape) for name, shape in given.items()}
+    shapes = {"f_features": (n, 5), "f_logits": (n, 3), "g_features": (nets, n, 4), "g_logits": (nets, n, 3)}
+    case = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     f, f_logits, g, g_logits = (torch.tensor(value, requires_grad=True) for value in case.values())
     y, weights = torch.arange(n) % 3, {"f": 0.3, "g": 0.7}
     losses = [
@@ -108,8 +108,8 @@ def test_sizes_of_a_training_of_another_length() -> None:
             early = 2 * epoch < start + end
             even.append(120 if early else 158)
             odd.append(158 if early else 224)
-    given = {"epochs": 50, "schedule": [14, 40], "min_size": 120, "size_even_batch": even, "size_odd_batch": odd}
-    replays.debiased.replay_sizes({key: np.asarray(value) for key, value in given.items()})
+    sizes = {"epochs": 50, "schedule": [14, 40], "min_size": 120, "size_even_batch": even, "size_odd_batch": odd}
+    replays.debiased.replay_sizes({key: np.asarray(value) for key, value in sizes.items()})
 
 
 def stylised_by_hand(x: Tensor, order: Tensor, alpha: float, weights: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -26,12 +26,12 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def docker_engine(scratch: Path) -> Iterator[Docker]:
-    found = Docker(scratch / "docker")
-    found.start()
+    engine = Docker(scratch / "docker")
+    engine.start()
     try:
-        yield found
+        yield engine
     finally:
-        found.stop()
+        engine.stop()
 
 
 @pytest.fixture(scope="session")
@@ -79,10 +79,10 @@ def study(tmp_path: Path, image_root: Path, method: Lingering, tracking_uri: str
     made: list[EngineStudy] = []
 
     def make(name: str, *launcher: str, environment: dict[str, str], seeds: str = "0..0") -> EngineStudy:
-        own = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
-        made.append(EngineStudy(name, tmp_path / name, image_root, method, launcher, own, seeds))
+        variables = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
+        made.append(EngineStudy(name, tmp_path / name, image_root, method, launcher, variables, seeds))
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for engine_study in made:
+        engine_study.close()

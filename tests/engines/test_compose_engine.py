@@ -86,12 +86,12 @@ def compose(docker_engine: Docker, tmp_path_factory: pytest.TempPathFactory) -> 
     ]
     if missing:
         pytest.skip(f"needs the images {', '.join(missing)}")
-    found = Compose(docker_engine, tmp_path_factory.mktemp("compose"))
+    services = Compose(docker_engine, tmp_path_factory.mktemp("compose"))
     try:
-        found.up()
-        yield found
+        services.up()
+        yield services
     finally:
-        found.call("--profile worker down --volumes --timeout 20", check=False)
+        services.call("--profile worker down --volumes --timeout 20", check=False)
 
 
 def trained(compose: Compose, image_root: Path, home: Path) -> tuple[str, dict[int, dict[str, float]]]:
@@ -114,11 +114,11 @@ def kept(compose: Compose, run_id: str) -> dict[int, dict[str, float]]:
     """A run's numbers per epoch as the server has them, whose artifacts are there, too."""
     client = MlflowClient(compose.uri)
     assert yaml.safe_load(Path(client.download_artifacts(run_id, "config.yaml")).read_text())["algorithm"] == "infodrop"
-    found: dict[int, dict[str, float]] = {}
+    histories: dict[int, dict[str, float]] = {}
     for key in client.get_run(run_id).data.metrics:
         for metric in client.get_metric_history(run_id, key):
-            found.setdefault(metric.step, {})[key] = metric.value
-    return {step: timeless(metrics) for step, metrics in found.items() if timeless(metrics)}
+            histories.setdefault(metric.step, {})[key] = metric.value
+    return {step: timeless(metrics) for step, metrics in histories.items() if timeless(metrics)}
 
 
 def test_a_training_logs_into_it_and_all_is_there_after_restart_kill_and_restore(

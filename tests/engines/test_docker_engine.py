@@ -52,11 +52,11 @@ def owners(folder: Path) -> set[int]:
 
 def test_the_image_says_what_it_is(docker: Docker) -> None:
     """Commit and version; each command as a program; nobody in particular runs it."""
-    found = inspected(docker, "image", "inspect", IMAGE)["Config"]
-    assert found["User"] == "biasbed"
+    config = inspected(docker, "image", "inspect", IMAGE)["Config"]
+    assert config["User"] == "biasbed"
     if docker.is_ours:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        assert found["Labels"]["org.opencontainers.image.revision"] == commit.stdout.strip()
+        assert config["Labels"]["org.opencontainers.image.revision"] == commit.stdout.strip()
     helps = docker.call("run", "--rm", "--read-only", "--user", str(UID), IMAGE).stdout
     assert "biasbed train" in helps
     program = docker.call("run", "--rm", "--read-only", "--entrypoint", "train", IMAGE, "--help").stdout
@@ -67,9 +67,9 @@ def test_a_training_by_any_user_on_a_read_only_root_is_stopped_and_goes_on(
     docker: Docker, image_root: Path, method: Lingering, lingering: Lingering, output: Path, tmp_path: Path
 ) -> None:
     """Only /output is written to, and only by that user; no network, no rights; the rows of a training outside."""
-    own = ("--user", f"{UID}:{UID}", "--network", "none", "--init", *STRICT, "--env", THREADS)
+    options = ("--user", f"{UID}:{UID}", "--network", "none", "--init", *STRICT, "--env", THREADS)
     mounts = ("-v", f"{image_root}:/data:ro", "-v", f"{lingering.folder}:/method:ro", "-v", f"{output}:/output")
-    call = ("run", *own, *mounts, IMAGE, *train_words("/data", "/method/method.py:Lingering"), "--workers", "1")
+    call = ("run", *options, *mounts, IMAGE, *train_words("/data", "/method/method.py:Lingering"), "--workers", "1")
     lingering.folder.chmod(0o755)
     image_root.chmod(0o755)
     name = docker.call(call[0], "--detach", *call[1:]).stdout.strip()
@@ -102,8 +102,8 @@ def test_mlflow_run_docker(
     image_root.chmod(0o755)
     _, *flags = train_words("/data", "infodrop")
     parameters = [f"-P{name[2:]}={value}" for name, value in zip(flags[::2], flags[1::2], strict=True)]
-    own = ("network=host", "init", "read-only", "tmpfs=/tmp", f"user={UID}:{UID}", f"env={THREADS}")
-    words = ["run", str(ROOT / "docker"), "-e", "train", *parameters, *(f"-A{word}" for word in own)]
+    options = ("network=host", "init", "read-only", "tmpfs=/tmp", f"user={UID}:{UID}", f"env={THREADS}")
+    words = ["run", str(ROOT / "docker"), "-e", "train", *parameters, *(f"-A{word}" for word in options)]
     environment = {**docker.environment, "BIASBED_DATA": str(image_root), "BIASBED_HOME": str(output)}
     environment |= {"MLFLOW_TRACKING_URI": tracking_uri}
     before = set(docker.call("images", "--quiet").stdout.split())

@@ -33,5 +33,5 @@ class Life:
     seconds: float = 0.0
     trail: list[str] = field(default_factory=list)  # what happened, in order: for whoever looks into a failure
 
-    def blame(self, problem: str, what: str) -> None:
-        self.problems.setdefault(problem, []).append(what)
+    def blame(self, problem: str, description: str) -> None:
+        self.problems.setdefault(problem, []).append(description)

@@ -57,7 +57,7 @@ def hurt(folder: Path, draw: random.Random, is_done: bool) -> Damage | None:
 def _spoilt(content: bytes, how: str, draw: random.Random) -> bytes:
     if how == "emptied" or not content:
         return b""
-    place = draw.randrange(len(content))
+    position = draw.randrange(len(content))
     if how == "cut":
-        return content[:place]
-    return content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :]
+        return content[:position]
+    return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]

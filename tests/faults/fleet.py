@@ -46,15 +46,15 @@ class Training:
     tests: str = ""  # of a test without training: the one whose best weights it tests
 
     def typed(self, materials: Path) -> list[str]:
-        own = EVERYWHERE if self.command == "train" else ("--device", "cpu")
-        words = (self.command, *own, "--workers", str(self.loaders), *self.words)
+        general = EVERYWHERE if self.command == "train" else ("--device", "cpu")
+        words = (self.command, *general, "--workers", str(self.loaders), *self.words)
         return [word.replace("{m}", str(materials)) for word in words]
 
 
 OFTEN = ("--checkpoint_every", "2")
 FLEET = {
-    one.name: one
-    for one in (
+    training.name: training
+    for training in (
         Training("plain", (*FOLDERS, *SMALL)),
         Training("loaders", (*FOLDERS, *SMALL, *OFTEN, "--algorithm", "random_erasing"), loaders=1),
         Training("draws", (*FOLDERS, *MIDDLE, *OFTEN, "--algorithm", "infodrop", "--epochs", "2")),

@@ -39,7 +39,7 @@ class Result:
         (folder,) = run_folders(self.home)
         return folder
 
-    def place(self, uri: str) -> Path:
+    def artifacts_of(self, uri: str) -> Path:
         """The folder of a run's artifacts, by what the database says of it."""
         if self.artifacts is not None:
             return self.artifacts / uri.removeprefix("mlflow-artifacts:").lstrip("/")
@@ -84,12 +84,12 @@ def hold_rows(life: Life, result: Result) -> None:
 
 
 def _compare_folders(life: Life, folder: Path, reference: Path) -> None:
-    own, theirs = _files(folder), _files(reference)
-    for name in sorted(own - theirs):
+    names, expected_names = _files(folder), _files(reference)
+    for name in sorted(names - expected_names):
         life.blame(LEFT, f"the file {name}")
-    for name in sorted(theirs - own):
+    for name in sorted(expected_names - names):
         life.blame(LOST if name.startswith("predictions") else UNEQUAL, f"there is no {name}")
-    for name in sorted(own & theirs):
+    for name in sorted(names & expected_names):
         if name in CHECKPOINTS:
             try:
                 where = difference(plain(folder / name), plain(reference / name))
@@ -112,8 +112,8 @@ def _is_fixed(name: str) -> bool:
 
 
 def _files(folder: Path) -> set[str]:
-    found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return {name for name in found if name not in MAY_COME and UPLOADING not in name}
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return {name for name in names if name not in MAY_COME and UPLOADING not in name}
 
 
 def plain(path: Path) -> dict[str, Any]:
@@ -124,9 +124,7 @@ def plain(path: Path) -> dict[str, Any]:
     if "position" in state:
         state["position"] = {name: value for name, value in state["position"].items() if name != "earlier"}
     if "history" in state:
-        state["history"] = [
-            {**entry, "timestamp": 0, "metrics": timeless(entry["metrics"])} for entry in state["history"]
-        ]
+        state["history"] = [{**line, "timestamp": 0, "metrics": timeless(line["metrics"])} for line in state["history"]]
     return state
 
 
@@ -137,13 +135,13 @@ def difference(left: Any, right: Any, where: str = "") -> str | None:
     if isinstance(left, Mapping):
         if left.keys() != right.keys():
             return f"{where}: {sorted(map(str, left.keys() ^ right.keys()))[:3]} on one side"
-        found = (difference(left[name], right[name], f"{where}/{name}") for name in left)
-        return next((one for one in found if one is not None), None)
+        differences = (difference(left[name], right[name], f"{where}/{name}") for name in left)
+        return next((where_differs for where_differs in differences if where_differs is not None), None)
     if isinstance(left, list | tuple):
         if len(left) != len(right):
             return f"{where}: {len(left)}, not {len(right)}"
-        found = (difference(*pair, f"{where}/{n}") for n, pair in enumerate(zip(left, right, strict=True)))
-        return next((one for one in found if one is not None), None)
+        differences = (difference(*pair, f"{where}/{n}") for n, pair in enumerate(zip(left, right, strict=True)))
+        return next((where_differs for where_differs in differences if where_differs is not None), None)
     if isinstance(left, torch.Tensor):
         same = left.dtype == right.dtype and left.shape == right.shape
         return None if same and _bits(left) == _bits(right) else where
@@ -156,11 +154,11 @@ def _bits(tensor: torch.Tensor) -> bytes:
 
 def _rows_of_journal(folder: Path, clocked: bool = False) -> dict[tuple[str, int], float]:
     """Value by metric and step; without those of a clock unless they are asked for."""
-    found: dict[tuple[str, int], float] = {}
-    for entry in RunFolder(folder).read_journal():
-        metrics = entry["metrics"] if clocked else timeless(entry["metrics"])
-        found |= {(name, entry["step"]): value for name, value in metrics.items()}
-    return found
+    rows: dict[tuple[str, int], float] = {}
+    for line in RunFolder(folder).read_journal():
+        metrics = line["metrics"] if clocked else timeless(line["metrics"])
+        rows |= {(name, line["step"]): value for name, value in metrics.items()}
+    return rows
 
 
 # --- the store --------------------------------------------------------------------------------------------------------
@@ -168,7 +166,7 @@ def _rows_of_journal(folder: Path, clocked: bool = False) -> dict[tuple[str, int
 
 def _compare_runs(life: Life, result: Result, reference: Result) -> None:
     """One run, finished, with every row of the folder's history once; its tags and parameters are the reference's."""
-    runs, (theirs,) = (runs_of(one.store, _id_of(one.folder)) for one in (result, reference))
+    runs, (theirs,) = (runs_of(results.store, _id_of(results.folder)) for results in (result, reference))
     if len(runs) != 1:
         life.blame(LOST if not runs else LEFT, f"{len(runs)} runs on the server")
         return
@@ -183,8 +181,8 @@ def _compare_runs(life: Life, result: Result, reference: Result) -> None:
     if run["tags"].keys() - set(OWN_TAGS) != theirs["tags"].keys() - set(OWN_TAGS):
         life.blame(WRONG, f"tags {sorted(run['tags'].keys() ^ theirs['tags'].keys())[:3]}")
     life.rows += compare_rows(life, run["rows"], _rows_of_journal(result.folder, clocked=True))
-    own, other = result.place(run["artifacts"]), reference.place(theirs["artifacts"])
-    _compare_artifacts(life, own, other, result.folder)
+    artifacts, expected_artifacts = result.artifacts_of(run["artifacts"]), reference.artifacts_of(theirs["artifacts"])
+    _compare_artifacts(life, artifacts, expected_artifacts, result.folder)
 
 
 def _id_of(folder: Path) -> str:
@@ -210,35 +208,35 @@ def runs_of(store: Path, folder_id: str) -> list[dict[str, Any]]:
     """The active runs of a folder, by its id, with all that the database says of them."""
     with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
 
-        def rows(what: str, table: str, run_id: str) -> list[tuple[Any, ...]]:
-            return connection.execute(f"select {what} from {table} where run_uuid = ?", (run_id,)).fetchall()
+        def rows(columns: str, table: str, run_id: str) -> list[tuple[Any, ...]]:
+            return connection.execute(f"select {columns} from {table} where run_uuid = ?", (run_id,)).fetchall()
 
-        wanted = "select r.run_uuid, r.status, r.artifact_uri from runs r join tags t on t.run_uuid = r.run_uuid "
-        wanted += "where r.lifecycle_stage = 'active' and t.key = ? and t.value = ?"
-        found = connection.execute(wanted, (record.FOLDER_ID, folder_id)).fetchall()
+        query = "select r.run_uuid, r.status, r.artifact_uri from runs r join tags t on t.run_uuid = r.run_uuid "
+        query += "where r.lifecycle_stage = 'active' and t.key = ? and t.value = ?"
+        matches = connection.execute(query, (record.FOLDER_ID, folder_id)).fetchall()
         return [
             {
                 **{"status": status, "artifacts": artifacts, "tags": dict(rows("key, value", "tags", run_id))},
                 **{"params": dict(rows("key, value", "params", run_id)), "rows": _metrics(rows, run_id)},
             }
-            for run_id, status, artifacts in found
+            for run_id, status, artifacts in matches
         ]
 
 
 def _metrics(rows: Any, run_id: str) -> list[tuple[str, int, float]]:
-    found = rows("key, step, value, is_nan", "metrics", run_id)
-    return [(name, step, float("nan") if is_nan else value) for name, step, value, is_nan in found]
+    metrics = rows("key, step, value, is_nan", "metrics", run_id)
+    return [(name, step, float("nan") if is_nan else value) for name, step, value, is_nan in metrics]
 
 
-def _compare_artifacts(life: Life, place: Path, reference: Path, folder: Path) -> None:
+def _compare_artifacts(life: Life, folder_of_run: Path, reference: Path, folder: Path) -> None:
     """The server has the files that it has of the reference, and those of results as they are in the folder."""
-    own, other = _files(place), _files(reference)
-    for name in sorted(other - own):
+    names, expected_names = _files(folder_of_run), _files(reference)
+    for name in sorted(expected_names - names):
         life.blame(LOST, f"the artifact {name}")
-    for name in sorted(own - other):
+    for name in sorted(names - expected_names):
         life.blame(LEFT, f"the artifact {name}")
-    for name in sorted(own & other):
+    for name in sorted(names & expected_names):
         local = folder / name.removeprefix(f"{record.CHECKPOINT_FOLDER}/")
         is_result = name.startswith(("predictions", record.CHECKPOINT_FOLDER)) and local.exists()
-        if is_result and local.read_bytes() != (place / name).read_bytes():
+        if is_result and local.read_bytes() != (folder_of_run / name).read_bytes():
             life.blame(WRONG, f"the artifact {name}")

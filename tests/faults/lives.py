@@ -147,8 +147,8 @@ class Living:
         if self.draw.random() < 0.4:
             moment = self._moment(("step", "boundary", "note", "write_state"))
             jump = Order("clock jumps", *moment, amount=self.draw.choice(JUMPS))
-            for own in ranks.values():
-                own.append(jump)
+            for orders in ranks.values():
+                orders.append(jump)
         if ending in ("", *FROM_OUTSIDE):
             return ranks
         victim = self.draw.randrange(self.training.processes)
@@ -162,8 +162,8 @@ class Living:
 
     def _moment(self, among: tuple[str, ...] | None = None) -> tuple[str, int, bool]:
         """A call that the undisturbed training makes, by point, so that rare ones come as often as common ones."""
-        known = [point for point in among or POINTS if point in self.reference.calls]
-        point = self.draw.choice(known or sorted(self.reference.calls))
+        points = [point for point in among or POINTS if point in self.reference.calls]
+        point = self.draw.choice(points or sorted(self.reference.calls))
         count = self.reference.calls.get(point, 1)
         return point, 1 + int(count * self.draw.random() ** 1.5), self.draw.random() < 0.5
 
@@ -199,12 +199,12 @@ class Living:
 
     def _second(self) -> None:
         """The same command beside one that is in the middle of it: it is refused in one line, and changes nothing."""
-        other = self._start({})
-        if not other.wait(PATIENCE):
+        second = self._start({})
+        if not second.wait(PATIENCE):
             self.life.blame(STUCK, "a second command had not ended")
-            other.kill()
-        if set(other.codes) != {1} or "is being" not in other.said(0):
-            self.life.blame(SAID, f"a second command: {other.codes} {other.said(0)[-300:]}")
+            second.kill()
+        if set(second.codes) != {1} or "is being" not in second.said(0):
+            self.life.blame(SAID, f"a second command: {second.codes} {second.said(0)[-300:]}")
 
     # --- what it said ---
 
@@ -258,9 +258,9 @@ class Living:
 
     def _take_back(self) -> bool:
         """Put checkpoints back without which a start was refused, and rightly so; whether there were any."""
-        hurt = [one for path, one in self.hurts.items() if path.suffix == ".ckpt" and one.is_in_force]
-        for one in hurt:
-            one.undo()
+        hurt = [harm for path, harm in self.hurts.items() if path.suffix == ".ckpt" and harm.is_in_force]
+        for harm in hurt:
+            harm.undo()
         return bool(hurt)
 
 

@@ -80,10 +80,10 @@ def arm(orders: Sequence[Order], report: str, trace: str = "", hurry: bool = Fal
         tracker = sys.modules["biasbed.tracking.tracker"]
         vars(tracker).update(PATIENCE=12.0, RETRY_AFTER=1.0)
     log = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if trace else -1
-    wanted = {order.point for order in orders}
-    for point, place in POINTS.items():
-        if trace or point in wanted:
-            _wrap(point, place, [order for order in orders if order.point == point], report, log)
+    points = {order.point for order in orders}
+    for point, target in POINTS.items():
+        if trace or point in points:
+            _wrap(point, target, [order for order in orders if order.point == point], report, log)
 
 
 def _trust_the_disk() -> None:
@@ -99,8 +99,8 @@ def _trust_the_disk() -> None:
             connection.execute("PRAGMA synchronous = OFF")
 
 
-def _wrap(point: str, place: str, orders: Sequence[Order], report: str, log: int) -> None:
-    module, _, path = place.partition(":")
+def _wrap(point: str, target: str, orders: Sequence[Order], report: str, log: int) -> None:
+    module, _, path = target.partition(":")
     owner_path, _, name = path.rpartition(".")
     owner = resolve_name(f"{module}:{owner_path}") if owner_path else resolve_name(module)
     function, calls = getattr(owner, name), Counter[str]()
@@ -108,14 +108,14 @@ def _wrap(point: str, place: str, orders: Sequence[Order], report: str, log: int
     @functools.wraps(function)
     def wrapper(*arguments: Any, **keywords: Any) -> Any:
         calls[point] += 1
-        own = [order for order in orders if order.count == calls[point]]
+        due = [order for order in orders if order.count == calls[point]]
         if log >= 0:
             os.write(log, f"{point}\n".encode())
-        for order in own:
+        for order in due:
             if order.before:
                 _act(order, report, arguments)
         result = function(*arguments, **keywords)
-        for order in own:
+        for order in due:
             if not order.before:
                 _act(order, report, arguments)
         return result

@@ -34,7 +34,7 @@ USER = ("left", "right")
 class Pair:
     """A life of two commands."""
 
-    what: str
+    kind: str
     folder: Path
     materials: Path
     life: Life
@@ -49,21 +49,21 @@ class Pair:
         for user in USER:
             for name in ("tmp", "own"):
                 (self.folder / user / name).mkdir(parents=True)
-        if self.what not in (NEW, NEW_SYNCS) and self.tracking is None:
+        if self.kind not in (NEW, NEW_SYNCS) and self.tracking is None:
             shutil.copy(self.materials / "store.db", self.store)
 
     def home(self, user: str) -> Path:
         return self.folder / user / "home"
 
     def begin(self, user: str, words: list[str], orders: list[Order] | None = None) -> Start:
-        place = self.folder / user
+        folder = self.folder / user
         environment = {
-            **{"HOME": str(place / "own"), "TMPDIR": str(place / "tmp"), "BIASBED_HOME": str(place / "home")},
+            **{"HOME": str(folder / "own"), "TMPDIR": str(folder / "tmp"), "BIASBED_HOME": str(folder / "home")},
             **{"MLFLOW_TRACKING_URI": self.uri, "OMP_NUM_THREADS": "1"},
             "PYTHONPATH": command_environment()["PYTHONPATH"],
         }
         self.number += 1
-        start = Start(words, environment, place, self.folder / f"start{self.number}", 1, {0: orders or []}).begin()
+        start = Start(words, environment, folder, self.folder / f"start{self.number}", 1, {0: orders or []}).begin()
         self.sessions |= set(start.pids)
         return start
 
@@ -84,7 +84,7 @@ class Pair:
         starts = {}
         for user in self.draw.sample(USER, 2):
             starts[user] = self.begin(user, words)
-            longest = 0.3 if self.what == NEW else 1.5  # a database is made in less than a second
+            longest = 0.3 if self.kind == NEW else 1.5  # a database is made in less than a second
             time.sleep(self.draw.choice((0.0, 0.0, self.draw.uniform(0, longest))))
         self.life.faults.append(Fault(kind, words[0]))
         victim = self.draw.choice((*USER, "", "", ""))
@@ -170,17 +170,19 @@ class Pair:
 
     def _hold_imports(self, source: Path) -> None:
         with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
-            wanted = connection.execute(f"{_ROWS} order by 1, 2, 3, 4, 5").fetchall()
+            expected = connection.execute(f"{_ROWS} order by 1, 2, 3, 4, 5").fetchall()
         with sqlite3.connect(f"file:{self.store}?mode=ro", uri=True) as connection:
             runs = connection.execute(
                 f"select status from runs where {_ACTIVE} and run_uuid in ({_IMPORTED})"
             ).fetchall()
-            found = connection.execute(f"{_IMPORTED_ROWS} order by 1, 2, 3, 4, 5").fetchall()
-        self.life.rows += len(found)
+            imported = connection.execute(f"{_IMPORTED_ROWS} order by 1, 2, 3, 4, 5").fetchall()
+        self.life.rows += len(imported)
         if runs != [("FINISHED",)] * 2:
             self.life.blame(DOUBLED if len(runs) > 2 else LEFT, f"the imported runs are {runs}")
-        if found != wanted:
-            self.life.blame(LOST if len(found) < len(wanted) else DOUBLED, f"{len(found)} rows, not {len(wanted)}")
+        if imported != expected:
+            self.life.blame(
+                LOST if len(imported) < len(expected) else DOUBLED, f"{len(imported)} rows, not {len(expected)}"
+            )
 
 
 _ACTIVE = "lifecycle_stage = 'active'"
@@ -192,10 +194,10 @@ _IMPORTED_ROWS = (
 )
 
 
-def live(what: str, seed: int, folder: Path, materials: Path, tracking: Tracking | None) -> Life:
+def live(scenario: str, seed: int, folder: Path, materials: Path, tracking: Tracking | None) -> Life:
     """A life of this seed, in a new folder, which is removed if all is well. tracking: its server."""
-    life = Life(seed, what)
-    kind = what.removesuffix(SERVED)
+    life = Life(seed, scenario)
+    kind = scenario.removesuffix(SERVED)
     folder.mkdir(parents=True)
     pair, began = Pair(kind, folder, materials, life, random.Random(seed), tracking), time.monotonic()
     acts: dict[str, Callable[[], None]] = {

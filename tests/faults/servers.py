@@ -46,7 +46,7 @@ class Proxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def drawn(self, what: str) -> str:
+    def drawn(self, request: str) -> str:
         """Return the fault of the coming request; empty if it is answered as it should be."""
         with self._lock:
             if self.draw is None:
@@ -59,7 +59,7 @@ class Proxy:
             else:
                 kind = self.draw.choices(list(ANSWERS), weights=list(ANSWERS.values()))[0]
                 self._away = self.draw.randrange(SPELL) if kind == "server: stopped" else 0
-            self.given.append(Fault(kind, what))
+            self.given.append(Fault(kind, request))
             return kind
 
 

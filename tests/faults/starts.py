@@ -108,23 +108,23 @@ def state_of(pid: int) -> str:
 
 def left_over(sessions: set[int], home: str) -> list[int]:
     """Processes that are still there of these sessions, or that were started for this home."""
-    found, mark = [], f"BIASBED_HOME={home}".encode()
-    for place in Path("/proc").glob("[0-9]*"):
+    pids, mark = [], f"BIASBED_HOME={home}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            if fields[0] == "Z" or int(place.name) == os.getpid():
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] == "Z" or int(folder.name) == os.getpid():
                 continue
-            if int(fields[3]) in sessions or mark in (place / "environ").read_bytes().split(b"\0"):
-                found.append(int(place.name))
-    return found
+            if int(fields[3]) in sessions or mark in (folder / "environ").read_bytes().split(b"\0"):
+                pids.append(int(folder.name))
+    return pids
 
 
 def gone(sessions: set[int], home: str, seconds: float) -> list[int]:
     """Return the processes that remain after a while; they are killed."""
     deadline = time.monotonic() + seconds
-    while (found := left_over(sessions, home)) and time.monotonic() < deadline:
+    while (pids := left_over(sessions, home)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    for pid in found:
+    for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    return found
+    return pids

@@ -38,8 +38,8 @@ def recorder(_empty_store: Path, tmp_path: Path) -> Recorder:
 @pytest.fixture(scope="session")
 def full(_empty_store: Path, once: Callable[..., Any]) -> tuple[Outcome, Recorder]:
     """Seven runs of four algorithms, analysed with everything; tests only look at it."""
-    found: tuple[Outcome, Recorder] = once("full", lambda folder: _make_full(_empty_store, folder))
-    return found
+    outcome: tuple[Outcome, Recorder] = once("full", lambda folder: _make_full(_empty_store, folder))
+    return outcome
 
 
 def _make_full(_empty_store: Path, folder: Path) -> tuple[Outcome, Recorder]:
@@ -63,8 +63,8 @@ def published(published_uri: str, once: Callable[..., Any]) -> Analysis:
             options = build(AnalyzeOptions, {"tracking_uri": published_uri, "study": "published_biasbed"})
             return compute(RunStore(published_uri), options, all_sections())
 
-    found: Analysis = once("analysis_of_published", make)
-    return found
+    analysis: Analysis = once("analysis_of_published", make)
+    return analysis
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ def protocol() -> record.Protocol:
     """The same at every severity, as the suite has it."""
     groups = {f"{c}-{kind}": TEST // 2 for c in CLASSES for kind in KINDS}
     roles = {f"{c}-{kind}": {"class": c, "alignment": kind} for c in CLASSES for kind in KINDS}
-    own = ("accuracy", "aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "worst_class_accuracy")
+    measures = ("accuracy", "aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "worst_class_accuracy")
     about: dict[str, Any] = dict(groups=groups, roles=roles, block="herds")
-    entry = SetRecord(OF_TEST, "accuracy", 2 * TEST, 2, 0.5, own, **about)
+    tested = SetRecord(OF_TEST, "accuracy", 2 * TEST, 2, 0.5, measures, **about)
     names = (("val", VAL), ("test", OF_TEST))
     derived = [
         Derived(phase, "ac_score", name, "harmonic_mean", tuple(f"{phase}/{k}_accuracy/{name}" for k in KINDS))
@@ -35,7 +35,7 @@ def protocol() -> record.Protocol:
     inputs = tuple(name for pair in weighted for name in pair)
     derived.append(Derived("test", "adjusted_accuracy", OF_TEST, "weighted_mean", inputs))
     return record.Protocol(
-        *("debiasing", (entry,), ("herds",), (VAL,), f"val/ac_score/{VAL}"),
+        *("debiasing", (tested,), ("herds",), (VAL,), f"val/ac_score/{VAL}"),
         selection_rules=RULES,
         derived=tuple(derived),
     )
@@ -44,16 +44,16 @@ def protocol() -> record.Protocol:
 def counts(cell: str) -> dict[str, int]:
     """Return a run's counts: 990 aligned training images of each class and 10 conflicting ones, or 200."""
     of_train = dict(zip(KINDS, (990, 10 if cell == "herds-1" else 200), strict=True))
-    found = {f"train/images/herds:{c}-{kind}": number for c in CLASSES for kind, number in of_train.items()}
+    numbers = {f"train/images/herds:{c}-{kind}": number for c in CLASSES for kind, number in of_train.items()}
     of_val = dict(zip(KINDS, (ALIGNED, SEVERITIES[cell]), strict=True))
-    found |= {f"val/{kind}_images/{VAL}": number for kind, number in of_val.items()}
-    return found | {f"test/{kind}_images/{OF_TEST}": TEST for kind in KINDS}
+    numbers |= {f"val/{kind}_images/{VAL}": number for kind, number in of_val.items()}
+    return numbers | {f"test/{kind}_images/{OF_TEST}": TEST for kind in KINDS}
 
 
 def curves(cell: str, lead: float, seed: int) -> dict[str, list[float]]:
     """Conflicting accuracy rises while aligned falls; decisions are drawn image by image."""
     generator = np.random.default_rng([seed, SEVERITIES[cell], round(100 * lead)])
-    found: dict[str, list[float]] = {}
+    values_by_metric: dict[str, list[float]] = {}
     for epoch in range(EPOCHS):
         truth = {"aligned": 0.98 - 0.02 * epoch, "conflicting": min(0.9, 0.25 + lead + 0.05 * epoch)}
         for phase, name in (("val", VAL), ("test", OF_TEST)):
@@ -73,8 +73,8 @@ def curves(cell: str, lead: float, seed: int) -> dict[str, list[float]]:
             score = 2 * parts["aligned"] * parts["conflicting"] / both if both else 0.0
             values[MetricName(phase, "ac_score", name)] = score
             for metric, value in values.items():
-                found.setdefault(str(metric), []).append(value)
-    return found
+                values_by_metric.setdefault(str(metric), []).append(value)
+    return values_by_metric
 
 
 def fill(recorder: Recorder, seeds: int = 3) -> None:

@@ -109,8 +109,8 @@ def start(
     start_server()
     started = []
     for rank, (kill, before) in enumerate(zip(kills, befores, strict=True)):
-        own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if len(befores) > 1 else environment
-        arguments = (list(words), own, str(cwd), f"{output}{rank}", kill, before)
+        variables = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)} if len(befores) > 1 else environment
+        arguments = (list(words), variables, str(cwd), f"{output}{rank}", kill, before)
         started.append(_CONTEXT.Process(target=_child, args=arguments))
         started[-1].start()
     return started
@@ -194,7 +194,10 @@ def _child(
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
         usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        seconds, peak = sum(one.ru_utime + one.ru_stime for one in usage), max(one.ru_maxrss for one in usage)
+        seconds, peak = (
+            sum(used_by.ru_utime + used_by.ru_stime for used_by in usage),
+            max(used_by.ru_maxrss for used_by in usage),
+        )
         os.pwrite(used, f"{seconds} {peak * 1024}".encode(), 0)
     sys.stderr.flush()
     sys.exit(code)

@@ -31,9 +31,9 @@ def make_batches(root: Path, name: str, each: int = PER_PART) -> tuple[np.ndarra
     images = pictures(each * len(parts))
     labels = [row % len(CLASSES[name]) for row in range(len(images))]
     for number, part in enumerate(parts):
-        own = slice(number * each, (number + 1) * each)
-        data = images[own].transpose(0, 3, 1, 2).reshape(each, -1)
-        (folder / part).write_bytes(pickle.dumps({"data": data, KEYS[name]: labels[own]}, protocol=2))
+        rows = slice(number * each, (number + 1) * each)
+        data = images[rows].transpose(0, 3, 1, 2).reshape(each, -1)
+        (folder / part).write_bytes(pickle.dumps({"data": data, KEYS[name]: labels[rows]}, protocol=2))
     return images, labels
 
 
@@ -43,7 +43,7 @@ def make_arrays(root: Path, name: str) -> tuple[dict[str, np.ndarray], np.ndarra
     folder.mkdir(parents=True, exist_ok=True)
     labels = np.tile(np.arange(EACH) % len(CLASSES[name]), 5)
     arrays = {corruption: pictures(5 * EACH, 11 * number) for number, corruption in enumerate(BENCHMARK)}
-    for corruption, own in arrays.items():
-        np.save(folder / f"{corruption}.npy", own)
+    for corruption, pixels in arrays.items():
+        np.save(folder / f"{corruption}.npy", pixels)
     np.save(folder / "labels.npy", labels)
     return arrays, labels

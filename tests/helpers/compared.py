@@ -28,8 +28,8 @@ PROTOCOL = protocol()
 def compared(kind: str = "train", study: str = "main", num_runs: int = 6, **changes: Any) -> Comparison:
     values = (kind, PROTOCOL.suite, study, PROTOCOL.hash)
     tags = dict(zip((*comparison.STUDY, record.PROTOCOL_HASH), values, strict=True))
-    given = {"tags": tags, "protocol": PROTOCOL, "experiments": {"1": num_runs}}
-    return Comparison(**{**given, **changes})
+    fields = {"tags": tags, "protocol": PROTOCOL, "experiments": {"1": num_runs}}
+    return Comparison(**{**fields, **changes})
 
 
 class Store:

@@ -30,16 +30,16 @@ def jpeg(number: int, side: int = 224) -> bytes:
 def images_of(classes: Iterable[str] = CLASSES, per_class: int = PER_CLASS) -> list[str]:
     """`<wnid>/<image>`, as ImageNet's validation images are called."""
     pairs = [(wnid, number) for wnid in classes for number in range(per_class)]
-    return [f"{wnid}/ILSVRC2012_val_{place + 1:08}.JPEG" for place, (wnid, _) in enumerate(pairs)]
+    return [f"{wnid}/ILSVRC2012_val_{index + 1:08}.JPEG" for index, (wnid, _) in enumerate(pairs)]
 
 
 def make_corrupted(folder: Path, data: Corrupted, names: Iterable[str] | None = None) -> Path:
     """All conditions of a data set in a folder, each image the same file under all of them."""
     first: dict[str, Path] = {}
     for corruption in data.corruptions:
-        for place in data.severities(corruption):
+        for severity_folder in data.severities(corruption):
             for number, name in enumerate(images_of() if names is None else names):
-                path = folder / place / name
+                path = folder / severity_folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if name in first:
                     os.link(first[name], path)

@@ -72,8 +72,8 @@ class EngineStudy:
 
     def start(self) -> None:
         """Begin the command in a process of its own; what it prints is in <home>.<number>.err."""
-        own = ("--algorithms", self.method.name, "--seeds", self.seeds, "--study", self.name, "--epochs", str(EPOCHS))
-        words = small_study.words(self.images, *own, *self.launcher)
+        flags = ("--algorithms", self.method.name, "--seeds", self.seeds, "--study", self.name, "--epochs", str(EPOCHS))
+        words = small_study.words(self.images, *flags, *self.launcher)
         self.home.mkdir(parents=True, exist_ok=True)
         children.start_server()
         environment = {**children.command_environment(), **self.environment, "BIASBED_HOME": str(self.home)}

@@ -94,9 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
         image = re.search(r"/images/(.+)/json$", path)
         container = re.search(r"/containers/(.+)/json$", path)
         if image:
-            found = image[1] in ("biasbed", "sha256:1")
+            is_there = image[1] in ("biasbed", "sha256:1")
             labels = {"Id": "sha256:1", "Config": {"Labels": self.engine.labels}}
-            self._answer(200 if found else 404, labels if found else {"message": f"No such image: {image[1]}"})
+            self._answer(200 if is_there else 404, labels if is_there else {"message": f"No such image: {image[1]}"})
         elif container:
             self._answer(200, {"Id": container[1], "Config": self.engine.containers[container[1]].request})
         else:
@@ -136,10 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
         request = container.request
         if self.engine.refusal:
             return self._answer(500, {"message": self.engine.refusal})
-        own = dict(variable.split("=", 1) for variable in request["Env"])
+        variables = dict(variable.split("=", 1) for variable in request["Env"])
         container.process = subprocess.Popen(
             self.engine.execute(request),
-            env={**os.environ, **own},
+            env={**os.environ, **variables},
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -67,14 +67,14 @@ def sbatch(script: str) -> None:
 def supervise(name: str) -> None:
     """Run a job's script; again if it was requeued meanwhile."""
     number, _, index = name.partition("_")
-    own = {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index} if index else {}
+    variables = {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index} if index else {}
     while True:
         while (_folder() / "hold").exists():
             time.sleep(0.05)
         if _read(name)["state"] == "CANCELLED":
             return
         _write(name, state="RUNNING")
-        environment = {**os.environ, **own, "SLURM_JOB_ID": number, "FAKE_JOB": name}
+        environment = {**os.environ, **variables, "SLURM_JOB_ID": number, "FAKE_JOB": name}
         environment |= {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node[1-2]"}
         with (_folder() / f"{name}.log").open("a") as log:
             batch = subprocess.Popen(["bash", _read(name)["script"]], env=environment, stdout=log, stderr=log)
@@ -135,9 +135,9 @@ def _read(name: str) -> dict:
 
 def _write(name: str, **values: object) -> None:
     path = _folder() / f"{name}.json"
-    known = _read(name) if path.exists() else {}
+    content = _read(name) if path.exists() else {}
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({**known, **values}))
+    temporary.write_text(json.dumps({**content, **values}))
     temporary.replace(path)
 
 

@@ -52,8 +52,8 @@ class FakeTraining:
             Tracker(folder, offline=True).start(self.command.name, "trials", tags, {})
         if reached < total and (self.outcome in ("done", "unsent") or not reached):
             value = self.value * (1 - 0.5 ** (reached + 1))
-            entry = {"step": reached + 1, "timestamp": reached, "metrics": {MONITOR: value, "time/epoch_seconds": 1.0}}
-            folder.append_journal(entry)
+            line = {"step": reached + 1, "timestamp": reached, "metrics": {MONITOR: value, "time/epoch_seconds": 1.0}}
+            folder.append_journal(line)
             return None
         if self.outcome == "fail":
             with self.command.log.open("a") as log:
@@ -107,9 +107,9 @@ class Bed:
     space: Path
 
     def settings(self, **more: str) -> dict[str, str]:
-        found = {"data_dir": str(self.image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
-        found |= {"backbone": "resnet10", "optim.lr_batch": "none", "epochs": "4", "output_dir": str(self.home)}
-        return {**found, "tracking": "offline", **more}
+        flags = {"data_dir": str(self.image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
+        flags |= {"backbone": "resnet10", "optim.lr_batch": "none", "epochs": "4", "output_dir": str(self.home)}
+        return {**flags, "tracking": "offline", **more}
 
     def options(self, **more: Any) -> SweepOptions:
         chosen = {"suite": "folders", "trials": 6, "pruner": "none", "space": str(self.space), "workers": 1}

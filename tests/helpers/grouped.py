@@ -79,14 +79,14 @@ def trainer(factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that gives the folder of a training with these words, made once."""
     made: dict[tuple[str, ...], Path] = {}
 
-    def train(*given: str) -> Path:
-        if given not in made:
+    def train(*flags: str) -> Path:
+        if flags not in made:
             home = factory.mktemp("trained")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("BIASBED_HOME", str(home))
-                assert cli.main(words(*given)) == 0
-            (made[given],) = run_folders(home)
-        return made[given]
+                assert cli.main(words(*flags)) == 0
+            (made[flags],) = run_folders(home)
+        return made[flags]
 
     return train
 

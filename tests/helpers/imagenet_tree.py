@@ -18,8 +18,8 @@ def make_tree(root: Path) -> Path:
     rng = np.random.default_rng(0)
     images = [_encoded(rng, 24, 30, kind) for kind in ("JPEG", "PNG") for _ in range(16)]
 
-    def put(place: str) -> None:
-        path = root / place
+    def put(name: str) -> None:
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(images[rng.integers(16) + 16 * (path.suffix == ".png")])
 

@@ -104,8 +104,8 @@ def make(
     group = group or Group()
 
     def network(name: str = "", outputs: int = num_classes, **how: Any) -> Network:
-        own = narrow if not name else {}
-        return group.send_module(build(name or backbone, outputs, image_size=side, **{**own, **how}))
+        width = narrow if not name else {}
+        return group.send_module(build(name or backbone, outputs, image_size=side, **{**width, **how}))
 
     torch.manual_seed(seed)
     setup = Setup(
@@ -198,9 +198,9 @@ def in_domains(batch: Batch) -> Batch:
     """Half of a batch's images in each domain, one domain after the other: the same, each time darker."""
     size = max(2, len(batch) // 2)
     rows, numbers = torch.arange(size).repeat(DOMAINS), torch.arange(DOMAINS).repeat_interleave(size)
-    found = batch.select(rows)
+    batch_of_domains = batch.select(rows)
     shade = 1 / (1 + numbers).view(-1, 1, 1, 1)
-    return replace(found, x=found.x * shade, domain=numbers, parts=DOMAINS, extra=batch.extra)
+    return replace(batch_of_domains, x=batch_of_domains.x * shade, domain=numbers, parts=DOMAINS, extra=batch.extra)
 
 
 def with_bias(batch: Batch) -> Batch:

@@ -18,9 +18,9 @@ def idx(array: np.ndarray) -> bytes:
 
 @functools.cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    found = load_digits()
-    grey = np.kron(found.images * 15.9, np.ones((3, 3))).astype(np.uint8)
-    return np.pad(grey, ((0, 0), (2, 2), (2, 2))), found.target
+    digits = load_digits()
+    grey = np.kron(digits.images * 15.9, np.ones((3, 3))).astype(np.uint8)
+    return np.pad(grey, ((0, 0), (2, 2), (2, 2))), digits.target
 
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,8 +34,8 @@ def make_mnist(folder: Path, train: int = 60, test: int = 30, packed: bool = Fal
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = digits(train + test)
     for part, rows in (("train", slice(train)), ("t10k", slice(train, None))):
-        for what, array in (("images", images[rows]), ("labels", labels[rows])):
+        for kind, array in (("images", images[rows]), ("labels", labels[rows])):
             content = idx(array)
-            name = f"{part}-{what}{dot}idx{array.ndim}-ubyte{'.gz' * packed}"
+            name = f"{part}-{kind}{dot}idx{array.ndim}-ubyte{'.gz' * packed}"
             (folder / name).write_bytes(gzip.compress(content, mtime=0) if packed else content)
     return folder

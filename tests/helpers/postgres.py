@@ -29,19 +29,19 @@ SETTINGS = {
 
 def binaries() -> Path | None:
     """The folder of the newest `initdb` here, None without one; Debian keeps it off the path."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
+    return programs[-1].parent if programs else Path(on_path).parent if on_path else None
 
 
 class Cluster:
     """A server with databases of its own. It ends with the process that started it, however that ends."""
 
     def __init__(self, folder: Path) -> None:
-        found = binaries()
-        if found is None or shutil.which("setpriv") is None:
+        program_folder = binaries()
+        if program_folder is None or shutil.which("setpriv") is None:
             pytest.skip("needs PostgreSQL's initdb and postgres (Debian: postgresql), and setpriv")
-        self.binaries, self.data, self.port = found, folder / "data", free_port()
+        self.binaries, self.data, self.port = program_folder, folder / "data", free_port()
         self.process: subprocess.Popen[bytes] | None = None
         # PostgreSQL refuses to be run by root.
         self.owner = _ordinary_user() if os.geteuid() == 0 else None

@@ -37,16 +37,16 @@ def still(algorithm: Algorithm) -> Algorithm:
 
 def gradients(algorithm: Algorithm, batch: Batch) -> dict[str, list[Tensor]]:
     """Return the gradients that one update hands to the optimizers; nothing steps."""
-    found: dict[str, list[Tensor]] = {}
+    by_optimizer: dict[str, list[Tensor]] = {}
 
     def record(given: Mapping[str, Sequence[Tensor | None]], clip: Any = None) -> None:
         for name, values in given.items():
-            found[name] = [torch.zeros(0) if g is None else g.detach().clone() for g in values]
+            by_optimizer[name] = [torch.zeros(0) if g is None else g.detach().clone() for g in values]
 
     algorithm.apply_gradients = record  # type: ignore[method-assign]
     algorithm.update(batch)
     del algorithm.apply_gradients
-    return found
+    return by_optimizer
 
 
 def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 600) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 600) -
     for process in processes:
         process.join(timeout)
         if process.is_alive():
-            for other in processes:
-                other.kill()
+            for started in processes:
+                started.kill()
             raise TimeoutError("a process hangs")
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -78,7 +78,7 @@ def _visit(name: str, rank: int) -> dict[str, Any]:
     group = Group(rank, 2)
     algorithm = make(name, group=group)
     batch = half(batch_for(algorithm), rank)
-    found = gradients(still(algorithm) if algorithm.coupled else algorithm, batch)
+    by_optimizer = gradients(still(algorithm) if algorithm.coupled else algorithm, batch)
     algorithm = make(name, group=group)
     algorithm.update(batch)
     weights = {key: value.clone() for key, value in algorithm.named_parameters()}
@@ -88,4 +88,4 @@ def _visit(name: str, rank: int) -> dict[str, Any]:
     assert step_metrics.not_finite is not None
     spoilt = torch.stack([p.isfinite().all() for p in nn.Module.parameters(algorithm)])
     noticed = group.any(step_metrics.not_finite | ~spoilt.all())
-    return {"gradients": found, "weights": weights, "noticed": noticed}
+    return {"gradients": by_optimizer, "weights": weights, "noticed": noticed}

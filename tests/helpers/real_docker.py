@@ -56,10 +56,10 @@ class Docker:
         uri = f"unix://{self.scratch / 'docker.sock'}"
         self.environment["DOCKER_HOST"] = uri
         folders = ("--data-root", self.folder, "--exec-root", str(self.scratch / "exec"))
-        own = (*folders, "--pidfile", str(self.scratch / "pid"), "-H", uri)
+        flags = (*folders, "--pidfile", str(self.scratch / "pid"), "-H", uri)
         with (self.scratch / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["dockerd", *own, "--bridge=none", "--iptables=false", "--ip6tables=false"],
+                ["dockerd", *flags, "--bridge=none", "--iptables=false", "--ip6tables=false"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -79,15 +79,15 @@ class Docker:
                 self.process.terminate()
             self.process.wait(600)
             self.process = None
-            for place in (self.scratch / "exec" / "netns").glob("*"):  # dockerd leaves one mounted
-                subprocess.run(["umount", str(place)], check=False)
+            for namespace in (self.scratch / "exec" / "netns").glob("*"):  # dockerd leaves one mounted
+                subprocess.run(["umount", str(namespace)], check=False)
             # Of a helper that died with it, which it takes for alive as long as nobody has asked for its exit code.
             (self.scratch / "exec" / "containerd" / "containerd.pid").unlink(missing_ok=True)
 
     def call(self, *words: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         """`docker <words>`."""
-        own: Mapping[str, Any] = {"env": self.environment, "capture_output": True, "text": True, **options}
-        done = subprocess.run(["docker", *words], check=False, **own)
+        keywords: Mapping[str, Any] = {"env": self.environment, "capture_output": True, "text": True, **options}
+        done = subprocess.run(["docker", *words], check=False, **keywords)
         assert not check or done.returncode == 0, f"docker {words}: {done.stderr}"
         return done
 
@@ -132,13 +132,13 @@ def _mirror() -> str:
     """Return the mirror of this machine's apt."""
     words = ["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)", "Created-By: Packages", "Origin: Debian"]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    found = [site for site, codename in (line.split() for line in lines) if codename == "bookworm"]
-    if not found:
+    sites = [site for site, codename in (line.split() for line in lines) if codename == "bookworm"]
+    if not sites:
         pytest.skip("needs apt's lists of Debian 12: apt-get update")
-    return found[0]
+    return sites[0]
 
 
 def inspected(docker: Docker, *words: str) -> Any:
     """Return the output of `docker inspect` for one object."""
-    (found,) = json.loads(docker.call(*words).stdout)
-    return found
+    (description,) = json.loads(docker.call(*words).stdout)
+    return description

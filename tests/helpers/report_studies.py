@@ -35,17 +35,17 @@ class Study:
         """Return the protocol of runs, with the data set of a cell."""
         if not cell:
             return record.Protocol("toy", self.sets, ("train",), ("val",), "val/accuracy/val")
-        sets = tuple(entry for entry in self.sets if block_of(entry) == block_of(self.entry(cell)))
+        sets = tuple(test_set for test_set in self.sets if block_of(test_set) == block_of(self.find_set(cell)))
         return record.Protocol("toy", sets, (block_of(sets[0]),), ("val",), "val/accuracy/val")
 
     def log(self, recorder: Recorder) -> None:
         for run in self.runs:
-            domain = self.entry(run.cell).domain if run.cell else ""
+            domain = self.find_set(run.cell).domain if run.cell else ""
             published = {record.KIND: "published", record.SELECTION: "best_validation", record.SOURCE: "A paper"}
             recorder.train(
                 run.algorithm,
                 run.seed,
-                {name: curve for name, curve in run.curves.items() if self.entry(name).headline == "accuracy"},
+                {name: curve for name, curve in run.curves.items() if self.find_set(name).headline == "accuracy"},
                 monitor=run.monitor,
                 protocol=self.protocol(run.cell),
                 cell=run.cell,
@@ -54,25 +54,25 @@ class Study:
                 provides=("domain",) if domain else (),
                 study="published_paper" if run.published else record.ADHOC,
                 metrics={
-                    f"test/{self.entry(name).headline}/{name}": curve
+                    f"test/{self.find_set(name).headline}/{name}": curve
                     for name, curve in run.curves.items()
-                    if self.entry(name).headline != "accuracy"
+                    if self.find_set(name).headline != "accuracy"
                 },
                 training_data=run.training_data,
                 **(published if run.published else {}),
             )
 
-    def entry(self, name: str) -> record.SetRecord:
+    def find_set(self, name: str) -> record.SetRecord:
         return next(entry for entry in self.sets if entry.name == name)
 
 
-def block_of(entry: record.SetRecord) -> str:
-    return entry.block or entry.name
+def block_of(test_set: record.SetRecord) -> str:
+    return test_set.block or test_set.name
 
 
 def sets_of(number: int, **changes: object) -> tuple[record.SetRecord, ...]:
     entries = (record.SetRecord(f"s{i}", "accuracy", 500, 10, 0.1, ("accuracy",)) for i in range(number))
-    return tuple(replace(entry, **changes) for entry in entries)  # type: ignore[arg-type]
+    return tuple(replace(test_set, **changes) for test_set in entries)  # type: ignore[arg-type]
 
 
 def runs_of(
@@ -80,16 +80,16 @@ def runs_of(
 ) -> tuple[LoggedRun, ...]:
     """Runs around means in percent; each epoch differs, the chosen one (the third) has the mean plus the run's luck."""
     generator = random.Random(sum(map(sum, means.values())) + seeds)
-    found = []
+    runs = []
     for name, values in means.items():
         for seed in range(start, start + seeds):
             luck = generator.gauss(0, run_spread)
             curves = {}
             for i, value in enumerate(values):
-                own = min(0.999, max(0.0, value / 100 + luck + generator.gauss(0, spread)))
-                curves[f"s{i}"] = [round(own * part, 6) for part in (0.5, 0.9, 1.0, 0.97)]
-            found.append(LoggedRun(name, seed, curves))
-    return tuple(found)
+                accuracy = min(0.999, max(0.0, value / 100 + luck + generator.gauss(0, spread)))
+                curves[f"s{i}"] = [round(accuracy * part, 6) for part in (0.5, 0.9, 1.0, 0.97)]
+            runs.append(LoggedRun(name, seed, curves))
+    return tuple(runs)
 
 
 def steps(k: int, n: int, gap: float, wobble: float = 0.0, seed: int = 0) -> dict[str, list[float]]:
@@ -121,7 +121,8 @@ def _losses() -> tuple[LoggedRun, ...]:
 def _blocks() -> tuple[record.SetRecord, ...]:
     """Nine sets of six data sets: s0 to s2 are columns of one, s3 and s4 of another."""
     return tuple(
-        replace(entry, block="corrupted" if i < 3 else "painted" if i < 5 else "") for i, entry in enumerate(sets_of(9))
+        replace(test_set, block="corrupted" if i < 3 else "painted" if i < 5 else "")
+        for i, test_set in enumerate(sets_of(9))
     )
 
 

@@ -37,15 +37,15 @@ def pieces(page: str) -> list[Piece]:
     body = re.sub(r'<details class="contents">.*?</details>', "", body, flags=re.S)  # the headings again
     body = re.sub(r"<svg.*?</svg>|<table>.*?</table>|<dl.*?</dl>|<fieldset.*?</fieldset>", "", body, flags=re.S)
     body = re.sub(r"<summary>(?!<h2>).*?</summary>", "", body)  # how much unfolds
-    section, setting, found = "", "all", []
+    section, setting, texts = "", "all", []
     for tag, inner in PIECES.findall(body):
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", inner)).split())
         if tag == "h2":
             section, setting = text, setting_of(text)
         elif tag == "h3":
             setting = setting_of(text)
-        found.append(Piece(section, setting, text))
+        texts.append(Piece(section, setting, text))
     left = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", PIECES.sub("", body), flags=re.S)
     stray = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", left)).split())
     assert not stray, f"text outside of what is checked: {stray[:300]}"
-    return found
+    return texts

@@ -23,10 +23,10 @@ def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
 
 def history(folder: Path) -> dict[int, dict[str, float]]:
     """A run's record per epoch, those of stages under the same number, without what depends on clock or machine."""
-    found: dict[int, dict[str, float]] = {}
-    for entry in torch.load(folder / "last.ckpt", weights_only=True)["history"]:
-        found.setdefault(entry["step"], {}).update(timeless(entry["metrics"]))
-    return found
+    metrics: dict[int, dict[str, float]] = {}
+    for line in torch.load(folder / "last.ckpt", weights_only=True)["history"]:
+        metrics.setdefault(line["step"], {}).update(timeless(line["metrics"]))
+    return metrics
 
 
 def timeless(metrics: dict[str, float]) -> dict[str, float]:
@@ -40,10 +40,10 @@ def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:
         rows = connection.execute("select key, step, value from metrics where run_uuid = ?", (run_id,)).fetchall()
     twice = [key for key, count in Counter((name, step) for name, step, _ in rows).items() if count > 1]
     assert not twice, f"stored more than once: {twice[:5]}"
-    found: dict[int, dict[str, float]] = {}
+    metrics_by_step: dict[int, dict[str, float]] = {}
     for name, step, value in rows:
-        found.setdefault(step, {})[name] = value
-    return {step: timeless(metrics) for step, metrics in found.items()}
+        metrics_by_step.setdefault(step, {})[name] = value
+    return {step: timeless(metrics) for step, metrics in metrics_by_step.items()}
 
 
 def all_runs(uri: str, **tags: str) -> list[Any]:

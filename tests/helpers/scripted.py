@@ -28,8 +28,8 @@ class Given:
 
 
 def permutation(value: Any) -> Given:
-    given = _tensor(value)
-    return Given("permutation", 0, len(given), given)
+    rows = _tensor(value)
+    return Given("permutation", 0, len(rows), rows)
 
 
 def whole(value: Any, high: int, low: int = 0) -> Given:

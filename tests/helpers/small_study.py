@@ -25,9 +25,9 @@ class Forked(LocalLauncher):
 
 def settings(image_root: Path, **more: str) -> dict[str, str]:
     """Return the settings of trainings of 6 steps an epoch."""
-    found = {"data_dir": str(image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
-    found |= {"backbone": "resnet10", "optim.lr": "0.02", "optim.lr_batch": "none", "device": "cpu"}
-    return {**found, "log_model": "false", "epochs": "2", **more}
+    flags = {"data_dir": str(image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
+    flags |= {"backbone": "resnet10", "optim.lr": "0.02", "optim.lr_batch": "none", "device": "cpu"}
+    return {**flags, "log_model": "false", "epochs": "2", **more}
 
 
 def words(image_root: Path, *more: str, **changed: str) -> list[str]:

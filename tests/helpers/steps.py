@@ -48,7 +48,7 @@ class Trial:
 
         def as_bytes(batch: Batch) -> Batch:
             x = (batch.x.clamp(0, 1) * 255).to(torch.uint8)
-            return replace(batch, x=x, extra={name: as_bytes(other) for name, other in batch.extra.items()})
+            return replace(batch, x=x, extra={name: as_bytes(extra_batch) for name, extra_batch in batch.extra.items()})
 
         batch = as_bytes(batch_for(algorithm))
         return batch.pin_memory() if self.device.type == "cuda" else batch
@@ -90,9 +90,9 @@ class Trial:
         """Return what a pass sees, as `training/per_example.py` hands it over."""
         algorithm.eval()
         with torch.no_grad(), algorithm.setup.precision.autocast():
-            found = {name: value.cpu() for name, value in looking.look(self.send(algorithm, batch)).items()}
+            values = {name: value.cpu() for name, value in looking.look(self.send(algorithm, batch)).items()}
         algorithm.train()
-        return {name: torch.cat([value] * EXAMPLES)[:EXAMPLES] for name, value in found.items()}
+        return {name: torch.cat([value] * EXAMPLES)[:EXAMPLES] for name, value in values.items()}
 
     def step(self, algorithm: Algorithm, stage: Stage, batch: Batch, number: int, step_metrics: StepMetrics) -> Tensor:
         """Take a step as Engine._update does; return its loss."""
@@ -119,14 +119,14 @@ class Trial:
 
     def resumes(self, algorithm: Algorithm, stage: Stage, batch: Batch, begun: int) -> bool:
         """Return True if another algorithm that goes on from this one's checkpoint comes to the same weights."""
-        other = self._continued(algorithm)
-        position = [phase.name for phase in other.stages()].index(stage.name)
-        resumed = other.stages()[position]
+        continued = self._continued(algorithm)
+        position = [phase.name for phase in continued.stages()].index(stage.name)
+        resumed = continued.stages()[position]
         assert isinstance(resumed, Stage)
         for number in range(begun, begun + RESUMED):
             self.step(algorithm, stage, batch, number, StepMetrics())
-            self.step(other, resumed, batch, number, StepMetrics())
-        mine, theirs = algorithm.state_dict(), other.state_dict()
+            self.step(continued, resumed, batch, number, StepMetrics())
+        mine, theirs = algorithm.state_dict(), continued.state_dict()
         return mine.keys() == theirs.keys() and all(torch.equal(value, theirs[key]) for key, value in mine.items())
 
     def _continued(self, algorithm: Algorithm) -> Algorithm:
@@ -136,12 +136,12 @@ class Trial:
         torch.save((algorithm.marks(), algorithm.state_dict(), algorithm.optimizer_states(), random), file)
         file.seek(0)
         marks, weights, optimizers, random = torch.load(file, map_location="cpu", weights_only=True)
-        other = self.start(seed=9)
-        other.load_marks(marks)
-        other.load_state_dict(weights)
-        other.load_optimizer_states(optimizers)
-        other.group.load_random_states(random)
-        return other
+        continued = self.start(seed=9)
+        continued.load_marks(marks)
+        continued.load_state_dict(weights)
+        continued.load_optimizer_states(optimizers)
+        continued.group.load_random_states(random)
+        return continued
 
 
 class Compared(NamedTuple):
@@ -157,7 +157,7 @@ def compare(name: str, precision: str, device: torch.device) -> Compared:
     """Train a method a few steps in both precisions, from the same weights and with the same draws."""
     set_arithmetic(device)
     plain, narrow = (losses(Trial(name, kind, device)) for kind in ("fp32", precision))
-    distances = [abs(one / other - 1) for one, other in zip(narrow, plain, strict=True)]
+    distances = [abs(narrow_loss / plain_loss - 1) for narrow_loss, plain_loss in zip(narrow, plain, strict=True)]
     trial = Trial(name, precision, device)
     algorithm = trial.start()
     batch = trial.load(algorithm)
@@ -189,5 +189,5 @@ def told_waits(trial: Trial, algorithm: Algorithm, stage: Stage, batch: Batch) -
                 trial.step(algorithm, stage, batch, number, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    told = [warning for warning in caught if "synchronizing CUDA operation" in str(warning.message)]
-    return [f"{warning.filename.rpartition('/')[2]}:{warning.lineno}" for warning in told]
+    waits = [warning for warning in caught if "synchronizing CUDA operation" in str(warning.message)]
+    return [f"{warning.filename.rpartition('/')[2]}:{warning.lineno}" for warning in waits]

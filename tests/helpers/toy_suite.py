@@ -126,13 +126,13 @@ def shades(name: str, per_class: int, conflicting: float, seed: int, labels: boo
     )
 
 
-def ac_score(phase: str, entry: EvaluationSet) -> tuple[Derived, ...]:
+def ac_score(phase: str, evaluated: EvaluationSet) -> tuple[Derived, ...]:
     """The harmonic mean of the accuracies on aligned and on conflicting images; every class counts alike."""
-    found: list[Derived] = []
+    derived: list[Derived] = []
     for word in ("aligned", "conflicting"):
-        inputs = tuple(metric("accuracy", entry.name, phase, f"{name}-{word}") for name in CLASSES)
-        found.append(Derived(phase, f"{word}_accuracy", entry.name, "mean", inputs))
-    return *found, Derived(phase, "ac_score", entry.name, "harmonic_mean", tuple(part.metric for part in found))
+        inputs = tuple(metric("accuracy", evaluated.name, phase, f"{name}-{word}") for name in CLASSES)
+        derived.append(Derived(phase, f"{word}_accuracy", evaluated.name, "mean", inputs))
+    return *derived, Derived(phase, "ac_score", evaluated.name, "harmonic_mean", tuple(part.metric for part in derived))
 
 
 # --- fogs -------------------------------------------------------------------------------------------------------------

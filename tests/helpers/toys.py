@@ -151,12 +151,12 @@ class Prying(Plain):
         return {MAIN: StreamRequest(), "other": StreamRequest(size=6)}
 
     def stages(self) -> tuple[Phase, ...]:
-        return (Pass("look", self.look, lambda found: None), Stage(MAIN, self.update))
+        return (Pass("look", self.look, lambda values: None), Stage(MAIN, self.update))
 
     def pry(self, *batches: Batch) -> None:
         for batch in batches:
-            found = [name for name in ("domain", "bias", "index") if getattr(batch, name) is not None]
-            assert not found, f"sees {found}, which it must not"
+            names = [name for name in ("domain", "bias", "index") if getattr(batch, name) is not None]
+            assert not names, f"sees {names}, which it must not"
             assert batch.parts == 1
         assert not self.told, f"is told {self.told}, which it must not be"
 
@@ -273,9 +273,9 @@ class Streaming(Plain):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.head(self.features(batch.x.flatten(0, 1))).unflatten(0, batch.x.shape[:2])
         self.observe(logits[:, 0], batch.y)
-        other = batch.extra["unlabelled"]
-        assert other.y is None, "a stream without labels has some"
-        sure = -self.head(self.features(other.x)).log_softmax(1).amax(1).mean()
+        unlabelled = batch.extra["unlabelled"]
+        assert unlabelled.y is None, "a stream without labels has some"
+        sure = -self.head(self.features(unlabelled.x)).log_softmax(1).amax(1).mean()
         return {
             "classification": self.task.loss(logits[:, 0], batch.y),
             "agreement": (logits - logits[:, :1]).square().mean(),
@@ -335,8 +335,8 @@ class Staged(Plain):
         assert not self.first.training
         return {"loss": self.task.loss(self.first(batch.x), batch.y, reduction="none")}
 
-    def keep(self, found: Mapping[str, Tensor]) -> None:
-        self.hardness.copy_(found["loss"].clamp_min(0.01))
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        self.hardness.copy_(values["loss"].clamp_min(0.01))
 
     def begin_main(self) -> None:
         self.release("first")
@@ -393,6 +393,6 @@ class Coupled(Plain):
         self.observe(logits, batch.y)
         each = self.task.loss(logits, batch.y, reduction="none")
         chosen = batch.y == self.hparams.label if batch.y.ndim == 1 else batch.y[:, 0] > 0
-        whole = self.group.gather(z)
-        spread = (whole.T @ whole / len(whole) - torch.eye(16, device=z.device)).square().mean()
+        gathered = self.group.gather(z)
+        spread = (gathered.T @ gathered / len(gathered) - torch.eye(16, device=z.device)).square().mean()
         return {"classification": self.mean_over(each, chosen.to(each.dtype)), "spread": 0.1 * spread}

@@ -181,18 +181,18 @@ def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping
 @contextlib.contextmanager
 def watched(algorithm: str, trace: Trace) -> Iterator[None]:
     """Records the norms of what the method's watched function returns inside the block."""
-    place = WATCHED.get(algorithm)
-    if place is None:
+    target = WATCHED.get(algorithm)
+    if target is None:
         yield
         return
-    function, name = pkgutil.resolve_name(place), place.rpartition(".")[2]
+    function, name = pkgutil.resolve_name(target), target.rpartition(".")[2]
 
-    def spy(*given: Any, **named: Any) -> Tensor:
-        result: Tensor = function(*given, **named)
+    def spy(*arguments: Any, **named: Any) -> Tensor:
+        result: Tensor = function(*arguments, **named)
         trace.setdefault(name, []).append(float(result.norm()))
         return result
 
-    with mock.patch(place, spy):
+    with mock.patch(target, spy):
         yield
 
 
@@ -295,13 +295,13 @@ def _extra(random: np.random.RandomState, request: StreamRequest, side: int, dty
     return Batch(x if len(request.views) > 1 else x[:, 0], index % CLASSES, index, bias=index % BIASES)
 
 
-def distance(found: Trace, stored: Trace) -> float:
+def distance(trace: Trace, stored: Trace) -> float:
     """The largest difference between two traces, each line's by the largest number of that line; inf: other terms."""
-    if {key: len(line) for key, line in found.items()} != {key: len(line) for key, line in stored.items()}:
+    if {key: len(line) for key, line in trace.items()} != {key: len(line) for key, line in stored.items()}:
         return np.inf
-    return max(_distance(found[key], line) for key, line in stored.items())
+    return max(_distance(trace[key], line) for key, line in stored.items())
 
 
-def _distance(found: Iterable[float], stored: Iterable[float]) -> float:
-    ours, theirs = np.array(found), np.array(stored)
+def _distance(line: Iterable[float], stored: Iterable[float]) -> float:
+    ours, theirs = np.array(line), np.array(stored)
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())

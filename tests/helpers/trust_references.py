@@ -111,8 +111,10 @@ def _conformal(made: dict[str, Any], calibration: np.ndarray, test: np.ndarray) 
 def _aps(probabilities: np.ndarray) -> np.ndarray:
     result = np.empty_like(probabilities)
     for scores, row in zip(result, probabilities, strict=True):
-        for k, own in enumerate(row):
-            scores[k] = round(sum(p for p in row if p > own) + own, 12)  # the last class's sum is 1 for every image
+        for k, rank_row in enumerate(row):
+            scores[k] = round(
+                sum(p for p in row if p > rank_row) + rank_row, 12
+            )  # the last class's sum is 1 for every image
     return result
 
 

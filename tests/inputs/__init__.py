@@ -37,8 +37,8 @@ class Case:
         """With the places that braces stand for."""
 
         def fill(text: str) -> str:
-            for name, place in places.items():
-                text = text.replace(f"{{{name}}}", place)
+            for name, path in places.items():
+                text = text.replace(f"{{{name}}}", path)
             return text
 
         env = {name: None if value is None else fill(value) for name, value in self.env.items()}

@@ -54,13 +54,13 @@ VALUES = st.recursive(
 
 
 @st.composite
-def edited(draw: DrawFn, whole: bytes) -> bytes:
+def edited(draw: DrawFn, content: bytes) -> bytes:
     """A file with other pieces in some places, or its end cut off."""
     for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(whole)))
-        end = draw(st.sampled_from([start, min(start + 1, len(whole)), min(start + 8, len(whole)), len(whole)]))
-        whole = whole[:start] + draw(st.sampled_from(PIECES) | st.binary(max_size=4)) + whole[end:]
-    return whole
+        start = draw(st.integers(0, len(content)))
+        end = draw(st.sampled_from([start, min(start + 1, len(content)), min(start + 8, len(content)), len(content)]))
+        content = content[:start] + draw(st.sampled_from(PIECES) | st.binary(max_size=4)) + content[end:]
+    return content
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -72,9 +72,9 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @st.composite
-def replaced(draw: DrawFn, whole: Any) -> Any:
+def replaced(draw: DrawFn, original: Any) -> Any:
     """A tree of values with something else in the place of one, of a key, or beside them."""
-    tree = copy.deepcopy(whole)
+    tree = copy.deepcopy(original)
     for _ in range(draw(st.integers(1, 2))):
         holder, key = draw(st.sampled_from(list(_places(tree)) or [([tree], 0)]))
         how = draw(st.sampled_from(["value", "value", "key", "gone", "more"]))
@@ -99,11 +99,11 @@ class Kind:
     dump: Callable[[Any], str] | None = None  # how a tree of values is written; None: it is no such file
 
     def contents(self) -> st.SearchStrategy[bytes]:
-        found = st.binary(max_size=60) | edited(self.right)
+        drawn = st.binary(max_size=60) | edited(self.right)
         if self.dump is None:
-            return found
+            return drawn
         dump, tree = self.dump, yaml.safe_load(self.right.decode())
-        return found | replaced(tree).map(lambda value: dump(value).encode(errors="surrogatepass"))
+        return drawn | replaced(tree).map(lambda value: dump(value).encode(errors="surrogatepass"))
 
 
 def _yaml(text: str) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def _json(value: Any) -> dict[str, Any]:
 
 def _members(**changed: bytes) -> dict[str, bytes]:
     """The files of an archive of one run, some of them others, with a manifest that has their checksums."""
-    found = {"run.json": json.dumps(RUN).encode(), "metrics.csv": METRICS, **changed}
-    members = {f"runs/{RUN['run_id']}/{name}": content for name, content in found.items()}
+    contents = {"run.json": json.dumps(RUN).encode(), "metrics.csv": METRICS, **changed}
+    members = {f"runs/{RUN['run_id']}/{name}": content for name, content in contents.items()}
     files = {name: {"sha256": hashlib.sha256(of).hexdigest(), "bytes": len(of)} for name, of in members.items()}
     return {"manifest.json": json.dumps({**MANIFEST, "files": files}).encode(), **members}
 
@@ -126,8 +126,8 @@ def _read_archive(part: str) -> Callable[[Path], object]:
     """Return the reader of an archive in which this part has a file's content."""
 
     def read(path: Path) -> object:
-        own = path.read_bytes()
-        members = _members() | {part: own} if part == "manifest.json" else _members(**{part: own})
+        file_content = path.read_bytes()
+        members = _members() | {part: file_content} if part == "manifest.json" else _members(**{part: file_content})
         with zipfile.ZipFile(path.with_name("packed.zip"), "w") as made:
             for name, content in members.items():
                 made.writestr(name, content)

@@ -178,17 +178,17 @@ def _stated(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
 
 def _torn(part: float) -> Callable[[Path], None]:
     def make(here: Path) -> None:
-        whole = (here.parents[1] / "materials" / "run" / "best.ckpt").read_bytes()
-        (here / FILE).write_bytes(whole[: int(len(whole) * part)])
+        content = (here.parents[1] / "materials" / "run" / "best.ckpt").read_bytes()
+        (here / FILE).write_bytes(content[: int(len(content) * part)])
 
     return make
 
 
-def _flipped(place: float) -> Callable[[Path], None]:
+def _flipped(position: float) -> Callable[[Path], None]:
     def make(here: Path) -> None:
-        whole = bytearray((here.parents[1] / "materials" / "run" / "best.ckpt").read_bytes())
-        whole[int(len(whole) * place)] ^= 0xFF
-        (here / FILE).write_bytes(bytes(whole))
+        content = bytearray((here.parents[1] / "materials" / "run" / "best.ckpt").read_bytes())
+        content[int(len(content) * position)] ^= 0xFF
+        (here / FILE).write_bytes(bytes(content))
 
     return make
 
@@ -211,7 +211,7 @@ def _cases() -> Iterator[Case]:
     made = {name: _placed(content) for name, content in BYTES.items()}
     made |= {name: _stated(change) for name, change in STATES.items()}
     made |= {f"cut {part}": _torn(part) for part in (0.1, 0.5, 0.9, 0.999)}
-    made |= {f"flipped {place}": _flipped(place) for place in (0.05, 0.4, 0.8, 0.99)}
+    made |= {f"flipped {position}": _flipped(position) for position in (0.05, 0.4, 0.8, 0.99)}
     for name, make in made.items():
         code = CODES_OF_MODEL.get(name, 1)
         says = "" if code == 0 else "outputs" if name == "classes odd" else FILE

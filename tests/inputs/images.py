@@ -105,9 +105,9 @@ def _fifo_first(root: Path) -> None:
     os.mkfifo(root / "photo" / "cat" / "0.png")
 
 
-def _link(place: str, target: str) -> Callable[[Path], None]:
+def _link(name: str, target: str) -> Callable[[Path], None]:
     def make(root: Path) -> None:
-        path = root / place
+        path = root / name
         if path.is_file():
             path.unlink()
         path.symlink_to(target)
@@ -191,9 +191,9 @@ def _cases() -> Iterator[Case]:
         yield Case(f"folders: {name}", (*TRAINING, *here), says or "", code, make=changed(change))
         checking = ("prepare", "--what", "check", "--suite", "folders", *here)
         yield Case(f"folders: checked: {name}", checking, "", CHECKED.get(name, 0), make=changed(change))
-    for one, other in COLLIDING:
-        words = (*TRAINING, *here, "--sets", f"{one},{other}")
-        yield Case(f"folders: {one!a} and {other!a}", words, "both become", make=changed(_both(one, other)))
+    for left, right in COLLIDING:
+        words = (*TRAINING, *here, "--sets", f"{left},{right}")
+        yield Case(f"folders: {left!a} and {right!a}", words, "both become", make=changed(_both(left, right)))
     unreadable = changed(lambda root: (root / "photo").chmod(0))
     yield Case("folders: unreadable", (*TRAINING, *here), "photo", 1, make=unreadable, needs_user=True)
     image = changed(lambda root: (root / "photo" / "cat" / "0.png").chmod(0))
@@ -212,10 +212,10 @@ def _first(content: bytes) -> Callable[[Path], object]:
     return lambda root: (root / "paint" / "cat" / "0.png").write_bytes(content)
 
 
-def _both(one: str, other: str) -> Callable[[Path], None]:
+def _both(left: str, right: str) -> Callable[[Path], None]:
     def make(root: Path) -> None:
         pictures = root / "paint"
-        for name in {one, other} - {"paint"}:
+        for name in {left, right} - {"paint"}:
             for path in pictures.rglob("*.png"):
                 target = root / name / path.relative_to(pictures)
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ def watch(allowed: Sequence[str], report: str) -> None:
     # More than the law allows, which is measured: this only saves the machine.
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * BYTES,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 5, SECONDS + 10))
-    found = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -114,9 +114,9 @@ def watch(allowed: Sequence[str], report: str) -> None:
             return
         for path in paths:
             if isinstance(path, str | bytes | os.PathLike):
-                place = os.path.abspath(os.fsdecode(path))
-                if not place.startswith((*ANYWHERE, *allowed)):
-                    os.write(found, f"{event} {place!a}\n".encode())
+                absolute = os.path.abspath(os.fsdecode(path))
+                if not absolute.startswith((*ANYWHERE, *allowed)):
+                    os.write(descriptor, f"{event} {absolute!a}\n".encode())
 
     sys.addaudithook(hook)
 
@@ -183,12 +183,12 @@ def _could_be(line: str) -> bool:
 
 def _listing(folder: Path) -> dict[str, int]:
     """Every path that the case may not change, and when its content was."""
-    found = {}
+    times = {}
     for parent, folders, files in os.walk(folder):
         if Path(parent) == folder:
             folders[:] = [name for name in folders if name not in OWN]
             files = [name for name in files if name not in OWN]
         for name in files + folders:
             path = os.path.join(parent, name)
-            found[os.path.relpath(path, folder)] = os.lstat(path).st_mtime_ns if name in files else 0
-    return found
+            times[os.path.relpath(path, folder)] = os.lstat(path).st_mtime_ns if name in files else 0
+    return times

@@ -37,7 +37,7 @@ def _members(kind: Any) -> list[Any]:
 def _no_such(spec: Spec) -> str | None:
     """A word that this setting can't have, None where it can have any."""
     members = _members(spec.type)
-    parts = [typing.get_args(one)[0] if typing.get_origin(one) is tuple else one for one in members]
+    parts = [typing.get_args(member)[0] if typing.get_origin(member) is tuple else member for member in members]
     if str in parts:
         return None
     for part in parts:
@@ -48,17 +48,17 @@ def _no_such(spec: Spec) -> str | None:
 
 def _beyond(spec: Spec) -> str | None:
     """A number just outside its range."""
-    whole = int in _members(spec.type)
+    is_whole = int in _members(spec.type)
     for name, step in (("le", 1), ("ge", -1)):
         if name in spec.bounds:
-            return str(int(spec.bounds[name]) + step) if whole else str(spec.bounds[name] + step)
+            return str(int(spec.bounds[name]) + step) if is_whole else str(spec.bounds[name] + step)
     return next((str(spec.bounds[name]) for name in ("lt", "gt") if name in spec.bounds), None)
 
 
 def _settings() -> Iterator[tuple[str, tuple[str, ...], Spec]]:
     """(command, words, setting), of what each command has by itself and what its choices bring."""
-    for command, entry in cli.COMMANDS.items():
-        for spec in entry.settings().values():
+    for command, entry_point in cli.COMMANDS.items():
+        for spec in entry_point.settings().values():
             yield command, USUAL.get(command, ()), spec
     for command, choice in (("train", "suite"), ("benchmark", "launcher"), ("prepare", "what")):
         registry = resolve_name(cli.COMMANDS[command].chooses[choice])

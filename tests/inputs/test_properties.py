@@ -109,7 +109,11 @@ TEXTS = st.text(max_size=12) | st.sampled_from([*WORDS, "9" * 400])
 
 def _settings() -> dict[str, Spec]:
     """Every setting of every command, by command and name."""
-    return {f"{name}: {key}": spec for name, entry in cli.COMMANDS.items() for key, spec in entry.settings().items()}
+    return {
+        f"{name}: {key}": spec
+        for name, entry_point in cli.COMMANDS.items()
+        for key, spec in entry_point.settings().items()
+    }
 
 
 @DRAWN
@@ -127,8 +131,8 @@ NAMES = st.sampled_from(sorted({spec.name for spec in _settings().values()})) | 
     words=st.lists(TEXTS | NAMES.map("--{}".format) | st.builds("--{}={}".format, NAMES, TEXTS), max_size=5),
 )
 def test_any_words_of_any_command(command: str, words: list[str]) -> None:
-    asked = {"-h", "--help"} & set(words)
-    if not asked:
+    help_words = {"-h", "--help"} & set(words)
+    if not help_words:
         settled(lambda: cli.parse(command, words))
 
 

@@ -35,11 +35,11 @@ def commands_in(line: str) -> Iterator[list[str]]:
     """Words of each `biasbed` or `mlflow run .` command of a line."""
     words = shlex.split(re.sub(r"<[^<>|&]+>", "X", line), comments=True)  # what a reader fills in
     for is_end, group in itertools.groupby(words, lambda word: word in ENDS):
-        found = list(group)
-        for start, word in enumerate(found):
-            is_ours = word == "biasbed" and re.fullmatch("[a-z]+", "".join(found[start + 1 : start + 2]))
-            if not is_end and (is_ours or found[start : start + 2] == ["mlflow", "run"]):
-                yield found[start:]
+        parts = list(group)
+        for start, word in enumerate(parts):
+            is_ours = word == "biasbed" and re.fullmatch("[a-z]+", "".join(parts[start + 1 : start + 2]))
+            if not is_end and (is_ours or parts[start : start + 2] == ["mlflow", "run"]):
+                yield parts[start:]
                 break
 
 
@@ -47,18 +47,18 @@ def as_ours(words: list[str]) -> tuple[str, list[str]]:
     """(entry, the flags) of a command."""
     if words[0] == "biasbed":
         return words[1], words[2:]
-    entry, flags = "main", []
+    command, flags = "main", []
     rest = words[3:]  # after the project
     while rest:
         option, *rest = rest
         if option in ("-e", "--entry-point"):
-            entry = rest.pop(0)
+            command = rest.pop(0)
         elif option in ("-P", "--param-list"):
             name, _, value = rest.pop(0).partition("=")
             flags += [f"--{name}", value]
         elif option.startswith("-") and rest and not rest[0].startswith("-"):
             rest.pop(0)  # of mlflow's own
-    return entry, flags
+    return command, flags
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:
@@ -73,17 +73,17 @@ def commands_of(page: Path) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_and_their_settings_are_there(page: Path) -> None:
-    for entry, flags in commands_of(page):
-        assert entry in COMMANDS
+    for command, flags in commands_of(page):
+        assert command in COMMANDS
         if "--help" in flags:
             continue
-        own = [re.sub(r"^\S*\.py:\S+$", "erm", flag) for flag in flags]  # a reader's own file
-        given = parse(entry, [re.sub(r",\S+\.py:\S+", "", flag) for flag in own])
-        for positional in COMMANDS[entry].positional:
+        shared_flags = [re.sub(r"^\S*\.py:\S+$", "erm", flag) for flag in flags]  # a reader's own file
+        settings = parse(command, [re.sub(r",\S+\.py:\S+", "", flag) for flag in shared_flags])
+        for positional in COMMANDS[command].positional:
             if f"--{positional}" not in flags:
-                given.pop(positional, None)
+                settings.pop(positional, None)
         typed = {flag.removeprefix("--").partition("=")[0] for flag in flags if flag.startswith("--")}
-        assert set(given) == typed, (entry, flags)
+        assert set(settings) == typed, (command, flags)
 
 
 TROUBLES = ROOT / "docs" / "troubleshooting.md"

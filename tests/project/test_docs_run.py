@@ -42,41 +42,41 @@ def needed(command: str) -> str | None:
     return next((name for name, pattern in NEEDS.items() if re.search(pattern, command)), None)
 
 
-def in_small(entry: str, flags: list[str]) -> list[str]:
+def in_small(command: str, flags: list[str]) -> list[str]:
     """The same command on less."""
-    if entry == "compare":
+    if command == "compare":
         return [f"--scores={','.join(flags)}"]
     words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-    given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
-    given |= {name: value for name, value in SMALL.items() if name in given}
-    if "seeds" in given:
-        first = int(given["seeds"].partition("..")[0])
-        given["seeds"] = f"{first},{first + 1}"
-    if entry in TRAINING:
-        given = {**ADDED, **given}
-    if entry == "sweep":
-        given = {"trials": SMALL["trials"], **given}
-    if entry == "main":
-        given = {"quick": "yes"}
-    if given.get("study") == "main":
-        given["study"] = STORY
-    return [f"--{name}={value}" for name, value in given.items()]
+    settings = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+    settings |= {name: value for name, value in SMALL.items() if name in settings}
+    if "seeds" in settings:
+        first = int(settings["seeds"].partition("..")[0])
+        settings["seeds"] = f"{first},{first + 1}"
+    if command in TRAINING:
+        settings = {**ADDED, **settings}
+    if command == "sweep":
+        settings = {"trials": SMALL["trials"], **settings}
+    if command == "main":
+        settings = {"quick": "yes"}
+    if settings.get("study") == "main":
+        settings["study"] = STORY
+    return [f"--{name}={value}" for name, value in settings.items()]
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:
     """Return the commands of a page that can be executed, each once."""
-    found: list[tuple[str, list[str]]] = []
+    commands: list[tuple[str, list[str]]] = []
     tables = [name for name, text in TABLE.findall(page.read_text()) if needed(text) is None]
     for line in lines_of(page):
         for words in commands_in(line):
-            entry, flags = as_ours(words)
+            command, flags = as_ours(words)
             text = " ".join(words).replace(PACS, "PACS")
             for name in tables:
                 text = re.sub(rf"[ =]{name}\b", " table", text)
-            is_new = (entry, flags) not in found and flags != ["--seed", "1"]  # which every page tells in its note
+            is_new = (command, flags) not in commands and flags != ["--seed", "1"]  # which every page tells in its note
             if is_new and needed(text) is None and "--help" not in flags:
-                found.append((entry, flags))
-    return found
+                commands.append((command, flags))
+    return commands
 
 
 EXECUTED = {page: of for page in PAGES if (of := commands_of(page))}
@@ -106,15 +106,15 @@ def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command
         (tmp_path / table).write_text(text)
     images = make_domains(tmp_path / "PACS", ("photo", "art_painting", "cartoon", "sketch"), images=10, size=48)
     made = {"published_biasbed"}
-    for entry, flags in EXECUTED[page]:
-        words = [word.replace(PACS, str(images)) for word in in_small(entry, flags)]
-        asked = dict(word.removeprefix("--").split("=", 1) for word in words)
-        studies = set(asked.get("from_study", asked.get(READS.get(entry, ""), "none")).split(",")) - {"none"}
-        files = asked.get(FILES.get(entry, ""), "").split(",")
+    for command, flags in EXECUTED[page]:
+        words = [word.replace(PACS, str(images)) for word in in_small(command, flags)]
+        settings = dict(word.removeprefix("--").split("=", 1) for word in words)
+        studies = set(settings.get("from_study", settings.get(READS.get(command, ""), "none")).split(",")) - {"none"}
+        files = settings.get(FILES.get(command, ""), "").split(",")
         are_there = all((tmp_path / file.removeprefix("timm:local-dir:")).exists() or file in names() for file in files)
-        if not studies <= made or not are_there or (entry == "analyze" and made == {"published_biasbed"}):
+        if not studies <= made or not are_there or (command == "analyze" and made == {"published_biasbed"}):
             continue  # what it reads takes data, or stands below
-        done = biasbed(entry, *words, check=False, timeout=600, env=command_environment())
-        assert done.returncode == 0, (entry, words, done.stderr[-2000:])
-        made |= {asked.get("study", ""), STORY if entry == "main" else entry}
+        done = biasbed(command, *words, check=False, timeout=600, env=command_environment())
+        assert done.returncode == 0, (command, words, done.stderr[-2000:])
+        made |= {settings.get("study", ""), STORY if command == "main" else command}
         made |= set(re.findall(r"study[=: ]+(\w+)", done.stdout))

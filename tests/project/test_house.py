@@ -101,13 +101,13 @@ Imports = Mapping[str, set[str]]  # module -> modules
 
 def modules() -> dict[str, Path]:
     """Every module of ours by its dotted name."""
-    found = {}
+    paths = {}
     for top, name in (ROOT / "src" / "biasbed", "biasbed"), (ROOT / "analysis", "biasbed.analysis"):
         for path in top.rglob("*.py"):
             if not any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(top)):
                 parts = path.relative_to(top).with_suffix("").parts
-                found[".".join([name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
-    return found
+                paths[".".join([name, *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return paths
 
 
 @functools.cache
@@ -122,22 +122,22 @@ def imports() -> dict[str, set[str]]:
 
 @functools.cache
 def _imports() -> Imports:
-    known = modules()
-    return {name: set(_imported(path, known)) - {name} for name, path in known.items()}
+    files = modules()
+    return {name: set(_imported(path, files)) - {name} for name, path in files.items()}
 
 
-def _imported(path: Path, known: Mapping[str, Path]) -> Iterable[str]:
-    if path == known["biasbed"]:
+def _imported(path: Path, files: Mapping[str, Path]) -> Iterable[str]:
+    if path == files["biasbed"]:
         return  # the front door imports a room when one of its names is used
     for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            yield from (alias.name for alias in node.names if alias.name in files)
+        elif isinstance(node, ast.ImportFrom) and node.module in files:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in known else node.module for name in names)
+            yield from (name if name in files else node.module for name in names)
 
 
-def place(module: str, rows: tuple[tuple[str, ...], ...], depth: int) -> tuple[str, int]:
+def find_room(module: str, rows: tuple[tuple[str, ...], ...], depth: int) -> tuple[str, int]:
     """(room, its row counted from the top); the longest name of a room that the module's begins with."""
     rest = ".".join(module.split(".")[depth:])
     rooms = {room: row for row, names in enumerate(rows) for room in names}
@@ -148,16 +148,16 @@ def place(module: str, rows: tuple[tuple[str, ...], ...], depth: int) -> tuple[s
 
 def upward(arrows: Imports) -> list[str]:
     """Imports that don't go down, as lines."""
-    found = []
+    lines = []
     for module, targets in sorted(arrows.items()):
         for target in sorted(targets):
             rows, depth = ROWS, 1
             if module.startswith("biasbed.analysis") and target.startswith("biasbed.analysis"):
                 rows, depth = FLOORS, 2
-            (room, row), (other, other_row) = place(module, rows, depth), place(target, rows, depth)
-            if room != other and other_row <= row:
-                found.append(f"{module} ({room}) imports {target} ({other})")
-    return found
+            (room, row), (target_room, target_row) = find_room(module, rows, depth), find_room(target, rows, depth)
+            if room != target_room and target_row <= row:
+                lines.append(f"{module} ({room}) imports {target} ({target_room})")
+    return lines
 
 
 def circle(arrows: Imports) -> list[str]:
@@ -202,9 +202,9 @@ def test_no_name_stands_for_two_types() -> None:
 def test_a_plug_in_is_named_by_nothing_but_itself() -> None:
     """An import would go up. A registry's text would name it, too; and a plug-in that is absent breaks no other."""
     for module, path in modules().items():
-        own = ".".join(module.split(".")[:3])
+        plugin = ".".join(module.split(".")[:3])
         named = set(re.findall(r"biasbed\.plugins\.\w+", path.read_text()))
-        assert named <= {own}, f"{module} names {named - {own}}"
+        assert named <= {plugin}, f"{module} names {named - {plugin}}"
 
 
 def test_nothing_runs_in_a_circle() -> None:
@@ -228,11 +228,11 @@ def test_an_import_that_goes_up_is_found(module: str, target: str) -> None:
 def too_long(path: Path) -> list[str]:
     """The file if it is too long to be read in a few screens, and its functions that one screen doesn't hold."""
     text = path.read_text()
-    found = [str(path)] if text.count("\n") > 700 else []
+    names = [str(path)] if text.count("\n") > 700 else []
     for node in nodes(path):
         if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 60:
-            found.append(f"{path}: {node.name}")
-    return found
+            names.append(f"{path}: {node.name}")
+    return names
 
 
 @pytest.mark.parametrize("top", ["src", "analysis", "tests"])

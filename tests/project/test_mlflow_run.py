@@ -28,8 +28,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def mlflow_run(clone: Path, entry: str, *parameters: str) -> list[str]:
-    words = [sys.executable, "-m", "mlflow", "run", str(clone), "-e", entry, "--env-manager", "local"]
+def mlflow_run(clone: Path, command: str, *parameters: str) -> list[str]:
+    words = [sys.executable, "-m", "mlflow", "run", str(clone), "-e", command, "--env-manager", "local"]
     return words + [word for parameter in parameters for word in ("-P", parameter)]
 
 

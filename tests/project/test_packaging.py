@@ -67,16 +67,16 @@ def version(pin: Requirement) -> str:
 def test_every_default_is_a_word_or_a_number_of_its_type() -> None:
     assert set(entries()) == ENTRIES
     required = []
-    for entry, body in entries().items():
+    for command, body in entries().items():
         for name, parameter in body["parameters"].items():
-            assert set(parameter) <= {"type", "default"}, (entry, name)
+            assert set(parameter) <= {"type", "default"}, (command, name)
             if "default" not in parameter:
-                required.append((entry, name))
+                required.append((command, name))
                 continue
             default = parameter["default"]
-            assert type(default) is TYPES[parameter["type"]], (entry, name, default)
+            assert type(default) is TYPES[parameter["type"]], (command, name, default)
             word = str(default)
-            assert shlex.quote(word) == word, f"{entry} {name}: MLflow would log {shlex.quote(word)}"
+            assert shlex.quote(word) == word, f"{command} {name}: MLflow would log {shlex.quote(word)}"
     needed = {"evaluate": "model", "reproduce": "run", "prepare": "what", "compare": "scores", "export": "file"}
     assert required == list(needed.items())
 
@@ -84,10 +84,10 @@ def test_every_default_is_a_word_or_a_number_of_its_type() -> None:
 def test_each_command_passes_every_parameter_to_a_program_that_takes_it() -> None:
     from biasbed import cli
 
-    for entry, body in entries().items():
+    for command, body in entries().items():
         flags = " ".join(f"--{name} {{{name}}}" for name in body["parameters"])
-        assert body["command"] == f"{PROGRAM}{entry} {flags}"
-        assert set(body["parameters"]) <= set(cli.COMMANDS[entry].settings())
+        assert body["command"] == f"{PROGRAM}{command} {flags}"
+        assert set(body["parameters"]) <= set(cli.COMMANDS[command].settings())
 
 
 def test_the_container_has_the_same_entry_points(renew: bool) -> None:
@@ -119,9 +119,9 @@ def test_pyproject_admits_the_pins() -> None:
     pinned = {canonicalize_name(pin.name): version(pin) for pin in pins()}
     extras = project["optional-dependencies"]
     lines = (*project["dependencies"], *extras["train"], *extras["test"], *extras["dev"])
-    wanted = [Requirement(line) for line in lines]
-    wanted = [requirement for requirement in wanted if requirement.name != "biasbed"]
-    bad = [str(r) for r in wanted if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"))]
+    requirements = [Requirement(line) for line in lines]
+    requirements = [requirement for requirement in requirements if requirement.name != "biasbed"]
+    bad = [str(r) for r in requirements if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"))]
     assert bad == []
     assert project["requires-python"] == ">=3.11"
 
@@ -152,9 +152,9 @@ def closure(requirements: Iterator[Requirement]) -> Iterator[tuple[str, str]]:
             if (requirement.name, extra) in seen:
                 continue
             seen.add((requirement.name, extra))
-            found = importlib.metadata.distribution(requirement.name)
-            yield canonicalize_name(requirement.name), found.version
-            further = [Requirement(line) for line in found.requires or ()]
+            distribution = importlib.metadata.distribution(requirement.name)
+            yield canonicalize_name(requirement.name), distribution.version
+            further = [Requirement(line) for line in distribution.requires or ()]
             waiting += [r for r in further if not r.marker or r.marker.evaluate({"extra": extra})]
 
 
@@ -163,11 +163,11 @@ def closure(requirements: Iterator[Requirement]) -> Iterator[tuple[str, str]]:
 
 def package_files() -> set[str]:
     """Every file of the package as the checkout shows it, through its links."""
-    found = set()
+    paths = set()
     for folder, folders, files in os.walk(ROOT / "src" / "biasbed", followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        found |= {(Path(folder) / name).relative_to(ROOT / "src").as_posix() for name in files}
-    return found
+        paths |= {(Path(folder) / name).relative_to(ROOT / "src").as_posix() for name in files}
+    return paths
 
 
 @pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
@@ -207,8 +207,8 @@ def test_docker_build_takes_what_the_commit_holds_and_says_which(tmp_path: Path)
     assert f"VERSION={biasbed.__version__}" in words
     assert "BASE=mine" in words
     context = tmp_path / "context"
-    found = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_symlink() or path.is_file()}
-    assert found == set(git("ls-tree", "-r", "-z", "--name-only", "HEAD"))
+    paths = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_symlink() or path.is_file()}
+    assert paths == set(git("ls-tree", "-r", "-z", "--name-only", "HEAD"))
     assert {path.stat().st_mode & 0o777 for path in context.rglob("*") if path.is_file()} <= {0o644, 0o755}
 
 

@@ -141,7 +141,7 @@ COMMANDS = [
 def test_the_core_works_with_all_plug_ins_absent(tmp_path: Path, tracking: str) -> None:
     """Show the help, list, train and analyse in a copy of the package without `plugins/`."""
     copy = tmp_path / "src" / "biasbed"
-    shutil.copytree(ROOT / "src" / "biasbed", copy, ignore=shutil.ignore_patterns("plugins", "__pycache__"))
+    shutil.copytree(ROOT / "src" / "biasbed", copy, ignore=shutil.ignore_patterns("plugins"))
     program = f"from biasbed import cli; assert not [words for words in {COMMANDS} if cli.main(words)]"
     environment = command_environment({"PYTHONPATH": str(copy.parent)})
     done = subprocess.run(

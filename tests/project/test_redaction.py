@@ -38,7 +38,7 @@ PLANTED = [value.rpartition("@")[0].rpartition(":")[2] or value for value in (*S
 @contextlib.contextmanager
 def watched_processes() -> Iterator[list[str]]:
     """Yield the words of processes that have shown a secret of the environment meanwhile."""
-    found: list[str] = []
+    shown: list[str] = []
     is_over = threading.Event()
 
     def watch() -> None:
@@ -47,12 +47,12 @@ def watched_processes() -> Iterator[list[str]]:
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     words = path.read_bytes().decode(errors="replace")
-                    found.extend(words for secret in PLANTED[:-1] if secret in words)
+                    shown.extend(words for secret in PLANTED[:-1] if secret in words)
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield found
+        yield shown
     finally:
         is_over.set()
         thread.join()
@@ -81,14 +81,14 @@ def test_nothing_that_is_kept_or_printed_has_a_secret(
             biasbed("analyze", "--study", "adhoc", "--tracking_uri", tracking, env=env),
             biasbed("export", "--file", str(tmp_path / "runs.zip"), "--study", "adhoc", env=env),
         ]
-    assert [one.returncode for one in done] == [0, 2, 2, 0, 0, 0, 0, 1, 1, 0, 0], [one.stderr for one in done]
+    assert [end.returncode for end in done] == [0, 2, 2, 0, 0, 0, 0, 1, 1, 0, 0], [end.stderr for end in done]
     assert "127.0.0.1:9/trials can't be used" in done[-3].stderr
     assert "data_dir=postgresql://127.0.0.1:9/trials: has a password or token" in done[2].stderr
     assert run_folders(tmp_path / "home")
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) > 50
     texts = {str(path): path.read_bytes() for path in kept}
-    texts |= {f"printed {number}": (one.stdout + one.stderr).encode() for number, one in enumerate(done)}
+    texts |= {f"printed {number}": (end.stdout + end.stderr).encode() for number, end in enumerate(done)}
     assert not [name for name, text in texts.items() if any(secret.encode() in text for secret in PLANTED)]
     assert not shown
 
@@ -109,9 +109,9 @@ def test_a_setting_with_a_secret_is_shown_without_and_refused(value: str, capsys
     assert "s3cr3t" not in public({"init": value})["init"]
     assert parted({"A": value, "B": "b"}) == ({"B": "b"}, {"A": value})
     assert cli.main(["train", "--init", value]) == 2
-    told = capsys.readouterr().err
-    assert "has a password or token, and settings are recorded" in told
-    assert "s3cr3t" not in told
+    message = capsys.readouterr().err
+    assert "has a password or token, and settings are recorded" in message
+    assert "s3cr3t" not in message
 
 
 @pytest.mark.parametrize(

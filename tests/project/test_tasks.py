@@ -34,15 +34,15 @@ def words(*more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """The folder of a training on one process, or on two."""
-    home, found = tmp_path_factory.mktemp("trained"), {}
+    home, folders = tmp_path_factory.mktemp("trained"), {}
 
     def on(processes: int) -> Path:
-        if processes not in found:
-            place = home / str(processes)
-            done = children.run(words("--tracking", "offline"), {"BIASBED_HOME": str(place)}, processes)
+        if processes not in folders:
+            folder = home / str(processes)
+            done = children.run(words("--tracking", "offline"), {"BIASBED_HOME": str(folder)}, processes)
             assert done.returncode == 0, done.stderr
-            (found[processes],) = run_folders(place)
-        return found[processes]
+            (folders[processes],) = run_folders(folder)
+        return folders[processes]
 
     return on
 
@@ -56,18 +56,18 @@ def decisions(folder: Path, name: str, which: str = "last") -> pd.DataFrame:
 
 def test_what_is_logged_is_that_of_the_decisions(trained: Callable[[int], Path]) -> None:
     folder = trained(1)
-    found, values = history(folder)[2], []
+    metrics, values = history(folder)[2], []
     table = decisions(folder, "marked")
     targets, scores = (np.stack(table[name]) for name in ("targets", "scores"))
     assert np.array_equal(targets, marks("marked", 60).y > 0)
     for k, label in enumerate(MARKED):
         values.append(average_precision_score(targets[:, k], scores[:, k]))
-        assert found[f"test/ap/marked:{label}"] == pytest.approx(values[-1], abs=1e-12)
-    assert found["test/map/marked"] == pytest.approx(np.mean(values), abs=1e-12)
-    assert found["test/map/marked"] > 0.75, "it learns"
+        assert metrics[f"test/ap/marked:{label}"] == pytest.approx(values[-1], abs=1e-12)
+    assert metrics["test/map/marked"] == pytest.approx(np.mean(values), abs=1e-12)
+    assert metrics["test/map/marked"] > 0.75, "it learns"
     right = ((scores > 0.5) == targets).all(axis=1)
-    assert found["test/accuracy/marked"] == right.mean() == table["correct"].mean()
-    assert found["test/loss/marked"] == pytest.approx(table["loss"].mean(), rel=1e-6)
+    assert metrics["test/accuracy/marked"] == right.mean() == table["correct"].mean()
+    assert metrics["test/loss/marked"] == pytest.approx(table["loss"].mean(), rel=1e-6)
     entropy = -np.where(targets, np.log(scores), np.log1p(-scores)).mean(axis=1)
     np.testing.assert_allclose(table["loss"], entropy, rtol=1e-3, atol=1e-6)
     assert set("+".join(table["label"]).split("+")) <= {*MARKED, ""}
@@ -76,10 +76,10 @@ def test_what_is_logged_is_that_of_the_decisions(trained: Callable[[int], Path])
 
 
 def test_a_label_that_no_image_has_counts_for_nothing(trained: Callable[[int], Path]) -> None:
-    found = history(trained(1))[2]
-    assert "test/ap/plain:striped" not in found
-    present = [found[f"test/ap/plain:{label}"] for label in MARKED[:2]]
-    assert found["test/map/plain"] == pytest.approx(np.mean(present), abs=1e-12)
+    metrics = history(trained(1))[2]
+    assert "test/ap/plain:striped" not in metrics
+    present = [metrics[f"test/ap/plain:{label}"] for label in MARKED[:2]]
+    assert metrics["test/map/plain"] == pytest.approx(np.mean(present), abs=1e-12)
 
 
 def test_the_protocol_knows_labels_and_chance(trained: Callable[[int], Path]) -> None:
@@ -128,12 +128,12 @@ def test_a_tested_model_has_the_same_values(
 
 def test_decisions_are_read_as_they_were_written(trained: Callable[[int], Path], tmp_path: Path) -> None:
     path = trained(1) / record.predictions_file("marked", "last")
-    (one,) = read([path])
-    write_predictions(tmp_path / "marked.parquet", one, 2)
+    (decided,) = read([path])
+    write_predictions(tmp_path / "marked.parquet", decided, 2)
     again = read_predictions(tmp_path / "marked.parquet")
-    assert one.classes == again.classes == MARKS
-    assert average_precisions(one) == average_precisions(again)
-    assert set_row(one)["map"] == set_row(again)["map"]
+    assert decided.classes == again.classes == MARKS
+    assert average_precisions(decided) == average_precisions(again)
+    assert set_row(decided)["map"] == set_row(again)["map"]
     table = parquet.read_table(path)
     parquet.write_table(table.drop_columns(["scores"]), tmp_path / "cut.parquet")
     with pytest.raises(UsageError, match="its columns of labels are not whole"):

@@ -30,8 +30,8 @@ def load(path: Path) -> Case:
 
 def close(ours: Tensor | np.ndarray, reference: np.ndarray, rtol: float = 1e-5, atol: float = 2e-6) -> None:
     """The vectors' tolerance for single modules; gradients have rtol 1e-4, atol 1e-5."""
-    found = ours.detach().numpy() if isinstance(ours, Tensor) else ours
-    np.testing.assert_allclose(found, reference, rtol=rtol, atol=atol)
+    values = ours.detach().numpy() if isinstance(ours, Tensor) else ours
+    np.testing.assert_allclose(values, reference, rtol=rtol, atol=atol)
 
 
 def close_network(ours: Tensor, reference: np.ndarray) -> None:

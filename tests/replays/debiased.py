@@ -72,10 +72,10 @@ def replay_adain(case: Case) -> None:
 def replay_loss(case: Case) -> None:
     """The logits of both halves and the permutation are given; from the gradient one reads what each image's softmax is
     pulled towards."""
-    labels, given = torch.from_numpy(case["labels"]), torch.from_numpy(case["logits"])
-    network = Recall(given)
+    labels, logits = torch.from_numpy(case["labels"]), torch.from_numpy(case["logits"])
+    network = Recall(logits)
     algorithm = method(
-        Debiased.HParams(label_gamma=float(case["label_gamma"])), network, Untouched(), num_classes=given.shape[1]
+        Debiased.HParams(label_gamma=float(case["label_gamma"])), network, Untouched(), num_classes=logits.shape[1]
     )
     with Script(permutation(case["perm"])):
         loss = torch.stack([*algorithm.losses(Batch(torch.zeros(len(labels), 3, 9, 9), labels)).values()]).sum()
@@ -84,10 +84,10 @@ def replay_loss(case: Case) -> None:
     (gradient,) = torch.autograd.grad(loss, network.logits)
     close(gradient, case["grad"], rtol=1e-4, atol=1e-5)
     content, style = (
-        functional.one_hot(torch.from_numpy(case[f"target_{kind}"]), given.shape[1]) for kind in ("content", "style")
+        functional.one_hot(torch.from_numpy(case[f"target_{kind}"]), logits.shape[1]) for kind in ("content", "style")
     )
     target = torch.lerp(content.float(), style.float(), torch.from_numpy(case["style_weight"])[:, None])
-    close(given.softmax(1) - gradient * len(given), target.numpy(), atol=1e-5)
+    close(logits.softmax(1) - gradient * len(logits), target.numpy(), atol=1e-5)
 
 
 def replay_network(case: Case) -> None:
@@ -110,11 +110,11 @@ def replay_sizes(case: Case) -> None:
     algorithm = method(hparams, Recall(torch.zeros(1, 1)), Untouched())
     x = torch.zeros(1, 1, size, size)
     for parity, key in enumerate(("size_even_batch", "size_odd_batch")):
-        found = []
+        sizes = []
         for epoch in range(epochs):
             algorithm.progress = Progress(epoch=epoch, epochs=epochs, step=parity)
-            found.append(algorithm._shrunk(x).shape[-1])
-        assert found == case[key].tolist()
+            sizes.append(algorithm._shrunk(x).shape[-1])
+        assert sizes == case[key].tolist()
 
 
 REPLAYS = {

@@ -10,11 +10,11 @@ from replays import Case
 
 def replay_composition(case: Case) -> None:
     height, width = case["bird"].shape[:2]
-    place = cover(case["place"], width, height)
+    background = cover(case["place"], width, height)
     # Pillow's result to 1, as the vectors' README has it for other versions; exact from there on.
-    assert np.abs(place.astype(int) - case["place_fitted"]).max() <= 1
-    found = blend(case["bird"], case["segmentation_uint8"], case["place_fitted"])
-    assert np.array_equal(found, case["combined"])
+    assert np.abs(background.astype(int) - case["place_fitted"]).max() <= 1
+    picture = blend(case["bird"], case["segmentation_uint8"], case["place_fitted"])
+    assert np.array_equal(picture, case["combined"])
 
 
 REPLAYS = {"debiasing/waterbirds_composition*": replay_composition}

@@ -99,17 +99,17 @@ def replay_end(case: Case) -> None:
 def replay_biascon(case: Case) -> None:
     """The contrastive loss alone; the first axis of the vector is the view, the second of ours."""
     table = torch.tensor(case["features_two_views"], requires_grad=True)
-    given = {"temperature": float(case["temperature"])}
+    settings = {"temperature": float(case["temperature"])}
     classes, biases = int(case["y"].max()) + 1, int(case["bias"].max()) + 1
     network = Table(np.ones((1, table.shape[-1])), classes)
-    algorithm: Any = start("biascon", given, lambda: network, classes, biases)
+    algorithm: Any = start("biascon", settings, lambda: network, classes, biases)
     network.features = lambda x: table.transpose(0, 1).flatten(0, 1)  # type: ignore[method-assign]
     pairs = batch_of(case["y"], case["bias"])
     pairs.x = torch.zeros(len(pairs), 2, 3, 1, 1)
-    found = algorithm.contrast(pairs)
+    loss = algorithm.contrast(pairs)
     # Theirs adds 1e-9 inside the logarithm.
-    close(found, case["loss"], 1e-6, 1e-9)
-    close(torch.autograd.grad(found, table)[0], case["grad_features"], 1e-6, 5e-7)
+    close(loss, case["loss"], 1e-6, 1e-9)
+    close(torch.autograd.grad(loss, table)[0], case["grad_features"], 1e-6, 5e-7)
 
 
 # --- SoftCon ----------------------------------------------------------------------------------------------------------
@@ -119,9 +119,9 @@ def replay_softcon(case: Case) -> None:
     """Both losses of one step, from the biased network's features on."""
     table, logits = (torch.tensor(case[name], requires_grad=True) for name in ("features_two_views", "logits"))
     views, y, seen = table.transpose(0, 1).flatten(0, 1), case["y_contrastive"], torch.tensor(case["bias_features"])
-    given = {name: float(case[name]) for name in ("temperature", "ce_weight")}
+    settings = {name: float(case[name]) for name in ("temperature", "ce_weight")}
     network = Table(np.ones((1, table.shape[-1])), logits.shape[1])
-    algorithm: Any = start("softcon", given, lambda *name: network, logits.shape[1], 0, len(y))
+    algorithm: Any = start("softcon", settings, lambda *name: network, logits.shape[1], 0, len(y))
     network.features = lambda x: views  # type: ignore[method-assign]
     network.forward = lambda x: logits  # type: ignore[method-assign]
     algorithm.bias_features = functional.normalize(seen, dim=1)
@@ -145,12 +145,12 @@ def replay_drawing(case: Case) -> None:
     """Compare each image's distance from its class; the authors' references are within a class, and theirs is a sum."""
     features, y = functional.normalize(torch.tensor(case["bias_features"]), dim=1), torch.tensor(case["y"])
     references = case["reference_index"]
-    among = torch.cat([(y == label).nonzero().squeeze(1)[torch.tensor(own)] for label, own in enumerate(references)])
-    found = unlikeness(features, y, len(references), among)
-    close(found * references.shape[1], case["marginal"], 1e-5, 1e-6)
+    among = torch.cat([(y == label).nonzero().squeeze(1)[torch.tensor(rows)] for label, rows in enumerate(references)])
+    distances = unlikeness(features, y, len(references), among)
+    close(distances * references.shape[1], case["marginal"], 1e-5, 1e-6)
     network = Table(np.ones((1, 4)), 2)
     algorithm: Any = start("softcon", {"ratio": float(case["ratio"])}, lambda *name: network, 2, 0, len(y))
-    algorithm.unlikeness = found
+    algorithm.unlikeness = distances
     close(algorithm.drawn * references.shape[1], case["sampling_weight"], 1e-5, 1e-6)
 
 
@@ -161,14 +161,14 @@ def replay_hex(case: Case) -> None:
     """Co-occurrences of given images, then the loss of given features of both kinds; all classifiers are one there."""
     offset = tuple(int(case[f"offset_{name}"]) for name in ("row", "col"))
     levels, images = int(case["ngray"]), torch.tensor(case["image"]).double()[:, None]
-    found = grey_levels(images, levels)
-    exact(found.flatten(1), case["x_re"])
-    exact(differences(found, offset).flatten(1), case["x_d"])
+    grey = grey_levels(images, levels)
+    exact(grey.flatten(1), case["x_re"])
+    exact(differences(grey, offset).flatten(1), case["x_d"])
     table, textures = (torch.tensor(case[f"features_{name}"], requires_grad=True) for name in "ag")
     network = Table(table, case["weight"].shape[1])
     network.features = lambda x: table + 0  # type: ignore[method-assign]
-    own = {"levels": levels, "offset": offset, "textures": textures.shape[1], "warmup": 0.0}
-    algorithm: Any = start("hex", own, lambda: network, case["weight"].shape[1], 0)
+    settings = {"levels": levels, "offset": offset, "textures": textures.shape[1], "warmup": 0.0}
+    algorithm: Any = start("hex", settings, lambda: network, case["weight"].shape[1], 0)
     weights, shift = torch.tensor(case["weight"], requires_grad=True), torch.tensor(case["bias"])
     split = weights.split((table.shape[1], textures.shape[1]))
     network.classify = lambda a: a @ split[0] + shift  # type: ignore[method-assign]
@@ -197,11 +197,11 @@ def replay_hex(case: Case) -> None:
 
 def replay_hsic(case: Case) -> None:
     x, y = (torch.tensor(case[name], requires_grad=True) for name in "xy")
-    found = hsic(x, y, float(case["sigma_x"]), float(case["sigma_y"]))
-    exact(found, case["unbiased"])
-    exact(found, case["unbiased_textbook"])
-    exact(-found, case["minus_unbiased"])
-    slopes = torch.autograd.grad(found, [x, y])
+    estimate = hsic(x, y, float(case["sigma_x"]), float(case["sigma_y"]))
+    exact(estimate, case["unbiased"])
+    exact(estimate, case["unbiased_textbook"])
+    exact(-estimate, case["minus_unbiased"])
+    slopes = torch.autograd.grad(estimate, [x, y])
     for slope, name in zip(slopes, "xy", strict=True):
         close(slope, case[f"unbiased_grad_{name}"], RTOL, 1e-12)
 
@@ -230,10 +230,10 @@ class Given(nn.Module):
 
 def stepped(algorithm: Algorithm, batch: Batch) -> tuple[dict[str, list[Tensor]], Mapping[str, Tensor]]:
     """The gradients of an update by optimizer, by which nothing steps; and its terms and notes."""
-    found: dict[str, list[Tensor]] = {}
-    algorithm.apply_gradients = found.update  # type: ignore[method-assign]
+    gradients: dict[str, list[Tensor]] = {}
+    algorithm.apply_gradients = gradients.update  # type: ignore[method-assign]
     terms = algorithm.update(batch)
-    return found, {**terms, **{f"note {name}": value for name, value in algorithm.take_notes().items()}}
+    return gradients, {**terms, **{f"note {name}": value for name, value in algorithm.take_notes().items()}}
 
 
 def rebias_steps(case: Case, net: int, widths: Mapping[str, float], weight: float) -> tuple[Any, Any]:
@@ -264,16 +264,16 @@ def replay_rebias(case: Case) -> None:
         for gradient, name in zip(gradients["biased"], ("features", "logits"), strict=True):
             close(gradient, case[f"g_grad_{name}"][net], RTOL, 1e-10)
 
-    own = {"f": first, "g": second}
-    alone, _ = rebias_steps(case, 0, own, 0.0)
-    debiased = [rebias_steps(case, net, own, f_lambda) for net in nets]
+    widths_of_case = {"f": first, "g": second}
+    alone, _ = rebias_steps(case, 0, widths_of_case, 0.0)
+    debiased = [rebias_steps(case, net, widths_of_case, f_lambda) for net in nets]
     exact(debiased[0][1]["note classification"], case["f_loss_cls"])
     exact(torch.stack([terms["note dependence"] for _, terms in debiased]).sum(), case["f_loss_indep"])
     extra = torch.stack([terms["network"] - terms["note classification"] for _, terms in debiased]).sum()
     exact(debiased[0][1]["note classification"] + extra, case["f_loss"])
     for row, name in enumerate(("features", "logits")):
         without = alone["main"][row]
-        gradient = without + torch.stack([found["main"][row] - without for found, _ in debiased]).sum(0)
+        gradient = without + torch.stack([by_optimizer["main"][row] - without for by_optimizer, _ in debiased]).sum(0)
         close(gradient, case[f"f_grad_{name}"], RTOL, 1e-10)
 
 
@@ -284,9 +284,9 @@ def replay_lnl(case: Case) -> None:
     """The losses of both phases, of given logits and maps in place of the network's."""
     features, logits = (torch.tensor(case[name], requires_grad=True) for name in ("features", "logits"))
     weight, shift = (torch.tensor(case[f"predictor_{name}"], requires_grad=True) for name in ("weight", "bias"))
-    own = {"entropy_weight": float(case["entropy_weight"]), "reversal": float(case["reversal_coefficient"])}
+    settings = {"entropy_weight": float(case["entropy_weight"]), "reversal": float(case["reversal_coefficient"])}
     network = functools.partial(networks.build, "mlp", logits.shape[1], image_size=4)
-    algorithm: Any = start("lnl", own, network, logits.shape[1], len(weight))
+    algorithm: Any = start("lnl", settings, network, logits.shape[1], len(weight))
     algorithm.half_way = lambda x: (logits, features)
     del algorithm.predictor
     algorithm.predictor = lambda maps: functional.linear(maps, weight, shift)
@@ -324,9 +324,11 @@ def replay_lnl_spatial(case: Case) -> None:
     slopes = torch.autograd.grad(first, [maps, logits])
     exact(slopes[0], case["phase1_grad_feature"])
     exact(slopes[1], case["phase1_grad_logits"])
-    told = predicted(reverse(maps, float(case["reversal_coefficient"])))
-    pairs = zip(told, bins.unbind(1), strict=True)
-    second = torch.stack([functional.cross_entropy(one, bin_, ignore_index=ignored) for one, bin_ in pairs]).sum()
+    reversed_logits = predicted(reverse(maps, float(case["reversal_coefficient"])))
+    pairs = zip(reversed_logits, bins.unbind(1), strict=True)
+    second = torch.stack(
+        [functional.cross_entropy(channel, bin_, ignore_index=ignored) for channel, bin_ in pairs]
+    ).sum()
     exact(second, case["phase2_colour_loss"])
     slopes = torch.autograd.grad(second, [maps, predictors])
     exact(slopes[0], case["phase2_grad_feature_reversed"])

@@ -12,8 +12,8 @@ from replays import Case, close
 def replay_colored_mnist(case: Case) -> None:
     close(MEANS, case["mean_colour"], rtol=1e-6, atol=0)
     assert float(case["std"]) == COLOUR_NOISE
-    found = colored(case["digit_image"], case["colour_label"], COLOUR_NOISE * case["normal_draw"])
-    assert np.array_equal(found.transpose(0, 2, 3, 1), case["image_uint8"])
+    picture = colored(case["digit_image"], case["colour_label"], COLOUR_NOISE * case["normal_draw"])
+    assert np.array_equal(picture.transpose(0, 2, 3, 1), case["image_uint8"])
 
 
 REPLAYS = {"debiasing/colored_mnist": replay_colored_mnist}

@@ -19,8 +19,8 @@ from helpers.scripted import Script, permutation
 from replays import Case, close, setup
 
 
-def is_close(found: Tensor, case: Case, key: str, atol: float = 1e-9) -> None:
-    close(found, case[key], rtol=1e-7, atol=atol)
+def is_close(ours: Tensor, case: Case, key: str, atol: float = 1e-9) -> None:
+    close(ours, case[key], rtol=1e-7, atol=atol)
 
 
 def replay_amplified(case: Case) -> None:
@@ -45,12 +45,12 @@ class Of(nn.Module):
         return x[:, self.number]
 
 
-def start(cls: type[DifficultyWeighted], own: Mapping[str, Any], case: Case, width: int = 0) -> DifficultyWeighted:
+def start(cls: type[DifficultyWeighted], settings: Mapping[str, Any], case: Case, width: int = 0) -> DifficultyWeighted:
     """Ours on such networks, before its first step; of BiasEnsemble with the case's selection."""
     classes = int(case["num_classes"])
     networks: Iterator[Of] = (Of(number, width) for number in itertools.count())
-    given = {name: float(case[name]) for name in ("alpha", "q") if name in case}
-    algorithm = cls(cls.HParams(**given, **own), setup(classes, lambda **how: next(networks)))
+    published = {name: float(case[name]) for name in ("alpha", "q") if name in case}
+    algorithm = cls(cls.HParams(**published, **settings), setup(classes, lambda **how: next(networks)))
     algorithm.on_train_data(TrainData(len(case["y"]), classes, 0))
     if isinstance(algorithm, BiasEnsemble):
         algorithm.selected.zero_()[torch.from_numpy(case["selected_index"])] = True
@@ -89,8 +89,8 @@ def follow_lff(cls: type[DifficultyWeighted], case: Case, atol: float) -> None:
 def follow_disent(cls: type[DifficultyWeighted], more: Mapping[str, Any], case: Case) -> None:
     steps, first, width = int(case["steps"]), int(case["curr_step"]) + 1, case["z_i_table"].shape[2]
     names = {"biased_weight": "dis_align", "biased_swap_weight": "swap_align", "swap_weight": "swap"}
-    own = {ours: float(case[f"lambda_{theirs}"]) for ours, theirs in names.items()}
-    algorithm: Any = start(cls, {**own, "warmup": first / steps, **more}, case, width)
+    settings = {ours: float(case[f"lambda_{theirs}"]) for ours, theirs in names.items()}
+    algorithm: Any = start(cls, {**settings, "warmup": first / steps, **more}, case, width)
     pair, y, atol = algorithm.pair, torch.from_numpy(case["y"]), 1e-7 if more else 1e-9
     for head, name in ((pair.head, "i"), (pair.biased_head, "b")):
         head.weight = nn.Parameter(torch.tensor(case[f"fc_{name}_weight"]))
@@ -128,11 +128,11 @@ def compare_terms(algorithm: Any, terms: Mapping[str, Tensor], case: Case, step:
 def replay_selection(case: Case) -> None:
     logits, y = torch.from_numpy(case["logits"]), torch.from_numpy(case["y"])
     algorithm: Any = BiasEnsemble(BiasEnsemble.HParams(models=len(logits)), setup(logits.shape[2], lambda: Of(0)))
-    found = []
-    for number, own in enumerate(logits):
-        (batch,) = Batch(own[:, None], y).split(1)
-        found.append(algorithm.look(f"pool.{number}", batch)["probability"])
-    probabilities = torch.stack(found)
+    selected = []
+    for number, scores in enumerate(logits):
+        (batch,) = Batch(scores[:, None], y).split(1)
+        selected.append(algorithm.look(f"pool.{number}", batch)["probability"])
+    probabilities = torch.stack(selected)
     is_close(probabilities, case, "gt_probability")
     chosen = select(probabilities, float(case["threshold"]), int(case["agreement"]))
     assert chosen.tolist() == case["selected_mask"].tolist()

@@ -113,15 +113,15 @@ METHODS = {**METHODS, "dann_penalty": METHODS["dann"]}
 
 def make(case: Case, method: Method) -> Algorithm:
     """Ours with the vector's settings and initial weights, before its first step."""
-    given, about = json.loads(str(case["hparams"])), json.loads(str(case["meta"]))
+    settings, about = json.loads(str(case["hparams"])), json.loads(str(case["meta"]))
     classes, domains = about["num_classes"], about["num_domains"]
-    units = [case["x"].shape[-1], *(given["mlp_width"],) * given["mlp_depth"]]
-    rate, decay = given.get("lr_g", given["lr"]), given.get("weight_decay_g", given["weight_decay"])
-    betas = (given["beta1"], 0.9) if "beta1" in given else (0.9, 0.999)
+    units = [case["x"].shape[-1], *(settings["mlp_width"],) * settings["mlp_depth"]]
+    rate, decay = settings.get("lr_g", settings["lr"]), settings.get("weight_decay_g", settings["weight_decay"])
+    betas = (settings["beta1"], 0.9) if "beta1" in settings else (0.9, 0.999)
     adam = functools.partial(torch.optim.Adam, lr=rate, betas=betas, weight_decay=decay)
     cls = algorithms.load(method.name)
-    own = {ours: given[theirs] for ours, theirs in method.hparams.items()}
-    algorithm = cls(build(cls.HParams, {**own, **method.more}), setup(classes, lambda: Net(units, classes), adam))
+    hparams = {ours: settings[theirs] for ours, theirs in method.hparams.items()}
+    algorithm = cls(build(cls.HParams, {**hparams, **method.more}), setup(classes, lambda: Net(units, classes), adam))
     algorithm.on_train_data(TrainData(1, classes, domains))
     algorithm.double().load_state_dict({**algorithm.state_dict(), **weights(case, algorithm)})
     algorithm.start()
@@ -131,11 +131,11 @@ def make(case: Case, method: Method) -> Algorithm:
 def named(algorithm: Algorithm) -> dict[str, Tensor]:
     """The parameters by the vectors' names."""
     names = {"network.": "", "discriminator.layers.": "d", "embedding.": "emb."}
-    found = {}
+    by_name = {}
     for name, parameter in algorithm.named_parameters():
         prefix = next(prefix for prefix in names if name.startswith(prefix))
-        found[names[prefix] + name.removeprefix(prefix)] = parameter
-    return found
+        by_name[names[prefix] + name.removeprefix(prefix)] = parameter
+    return by_name
 
 
 def weights(case: Case, algorithm: Algorithm) -> dict[str, Tensor]:
@@ -157,9 +157,9 @@ def steps(case: Case, method: Method) -> Iterator[Found]:
     gradients: dict[str, Any] = {}
     apply = algorithm.apply_gradients
 
-    def record(given: Any, clip: Any = None) -> None:
-        gradients.update({name: [g.clone() for g in values] for name, values in given.items()})
-        apply(given, clip)
+    def record(applied: Any, clip: Any = None) -> None:
+        gradients.update({name: [g.clone() for g in values] for name, values in applied.items()})
+        apply(applied, clip)
 
     algorithm.apply_gradients = record  # type: ignore[method-assign]
     batches = [flat(x, y) for x, y in zip(case["x"], case["y"], strict=True)]
@@ -208,14 +208,14 @@ _RUNS: dict[str, Lazily] = {}
 
 def ours(case: Case, name: str, method: Method) -> Lazily:
     """Return our values for a case's input: computed once, whatever is changed in what it expects."""
-    given = {key for key in case if key in ("x", "y", "hparams", "meta") or key.startswith("init.") or ".draw." in key}
-    content = b"".join(key.encode() + case[key].tobytes() for key in sorted(given))
+    inputs = {key for key in case if key in ("x", "y", "hparams", "meta") or key.startswith("init.") or ".draw." in key}
+    content = b"".join(key.encode() + case[key].tobytes() for key in sorted(inputs))
     key = name + hashlib.blake2b(content).hexdigest()
     return _RUNS.setdefault(key, Lazily(steps(case, method)))
 
 
-def is_close(found: Any, expected: np.ndarray, tolerance: float) -> bool:
-    value = found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
+def is_close(ours: Any, expected: np.ndarray, tolerance: float) -> bool:
+    value = ours.detach().numpy() if isinstance(ours, Tensor) else np.asarray(ours)
     return value.shape == expected.shape and bool((np.abs(value - expected) <= tolerance).all())
 
 
@@ -237,11 +237,11 @@ def replay_absent_class(case: Case) -> None:
 
     With both weights of ours set by that, the discriminator's gradients are 3/4 of theirs, and all else is the same.
     """
-    given = json.loads(str(case["hparams"]))
+    settings = json.loads(str(case["hparams"]))
     values = {"gen_loss": term("network"), "disc_loss": term("discriminator", 4 / 3)}
-    other = {**given, "lambda": given["lambda"] * 4 / 3, "grad_penalty": given["grad_penalty"] * 3 / 4}
+    rescaled = {**settings, "lambda": settings["lambda"] * 4 / 3, "grad_penalty": settings["grad_penalty"] * 3 / 4}
     method = replace(METHODS["cdann"], values=values, discriminator=4 / 3)
-    replay_steps({**case, "hparams": np.asarray(json.dumps(other))}, "absent", method)
+    replay_steps({**case, "hparams": np.asarray(json.dumps(rescaled))}, "absent", method)
 
 
 def replay_untrained(case: Case) -> None:
@@ -269,16 +269,16 @@ def replay_matching(case: Case) -> None:
     for number in range(3):
         for name, distance in (("mmd", mmd), ("coral", coral)):
             a, b = (torch.from_numpy(case[f"pair{number}.{side}"]).requires_grad_() for side in "ab")
-            found = distance([a, b])
-            found.backward()
-            for value, key in ((found, ""), (a.grad, ".grad_a"), (b.grad, ".grad_b")):
+            penalty = distance([a, b])
+            penalty.backward()
+            for value, key in ((penalty, ""), (a.grad, ".grad_a"), (b.grad, ".grad_b")):
                 assert is_close(value, case[f"pair{number}.{name}{key}"], 1e-8), key
         logits = torch.from_numpy(case[f"irm{number}.logits"]).requires_grad_()
         algorithm = IRM(IRM.HParams(), setup(logits.shape[1], nn.Identity))
         algorithm.on_train_data(TrainData(1, logits.shape[1], 1))
-        found = algorithm.penalty(logits, Batch(logits, torch.from_numpy(case[f"irm{number}.y"])), torch.zeros(1))
-        found.backward()
-        assert is_close(found, case[f"irm{number}.penalty"], 1e-9)
+        penalty = algorithm.penalty(logits, Batch(logits, torch.from_numpy(case[f"irm{number}.y"])), torch.zeros(1))
+        penalty.backward()
+        assert is_close(penalty, case[f"irm{number}.penalty"], 1e-9)
         assert is_close(logits.grad, case[f"irm{number}.grad"], 1e-9)
 
 

@@ -10,9 +10,9 @@ from replays import Case
 
 def replay_colors(case: Case) -> None:
     for domain, disagreement in enumerate(mnist.DISAGREEMENT):
-        own, of = mnist.dealt(case["perm"], 3)[domain], f"env{domain}."
+        rows, of = mnist.dealt(case["perm"], 3)[domain], f"env{domain}."
         flips, colours = case[f"{of}draw.label_flip"], case[f"{of}draw.color_flip"]
-        x, y = mnist.colored(case["images"][own], case["labels"][own], flips, colours, disagreement)
+        x, y = mnist.colored(case["images"][rows], case["labels"][rows], flips, colours, disagreement)
         assert x.dtype == np.uint8
         np.testing.assert_array_equal(x, case[f"{of}x_uint8"])
         np.testing.assert_array_equal(y, case[f"{of}y"])
@@ -20,9 +20,9 @@ def replay_colors(case: Case) -> None:
 
 def replay_rotations(case: Case) -> None:
     for domain, angle in enumerate(mnist.ANGLES):
-        own, of = mnist.dealt(case["perm"], 6)[domain], f"env{domain}."
-        np.testing.assert_array_equal(mnist.rotated(case["images"][own], angle), case[f"{of}x_uint8"])
-        np.testing.assert_array_equal(case["labels"][own], case[f"{of}y"])
+        rows, of = mnist.dealt(case["perm"], 6)[domain], f"env{domain}."
+        np.testing.assert_array_equal(mnist.rotated(case["images"][rows], angle), case[f"{of}x_uint8"])
+        np.testing.assert_array_equal(case["labels"][rows], case[f"{of}y"])
 
 
 REPLAYS = {"domainbed/colored_mnist": replay_colors, "domainbed/rotated_mnist": replay_rotations}

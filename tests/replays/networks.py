@@ -15,9 +15,9 @@ def replay_convnet(case: Case) -> None:
     layers = [layer for layer in network.backbone.layers if list(layer.parameters())]
     assert sum(p.numel() for layer in layers for p in layer.parameters()) == case["num_parameters"]
     for number, layer in enumerate(layers):
-        for place, (name, parameter) in enumerate(layer.named_parameters()):
+        for index, (name, parameter) in enumerate(layer.named_parameters()):
             flat = np.arange(parameter.numel())
-            v = np.sin(0.7 * flat + 1.3 * number + 0.5 * place + int(case["s"]))
+            v = np.sin(0.7 * flat + 1.3 * number + 0.5 * index + int(case["s"]))
             is_conv = parameter.ndim == 4
             scale = 1 / np.sqrt(parameter.shape[1] * 9) if is_conv else 0.1
             shift = 1 if name == "weight" and not is_conv else 0

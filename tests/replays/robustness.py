@@ -26,8 +26,8 @@ VARIANT = "dfr"
 
 def drawn() -> Mapping[str, Any]:
     """Levels and signs of the operations, and all of the mixtures; beside the vectors, in JSON."""
-    found: Mapping[str, Any] = json.loads((SHARED / "vectors" / "robustness" / "augmix_draws.json").read_text())
-    return found
+    content: Mapping[str, Any] = json.loads((SHARED / "vectors" / "robustness" / "augmix_draws.json").read_text())
+    return content
 
 
 def signed(operation: Mapping[str, Any]) -> tuple[str, float]:
@@ -42,18 +42,18 @@ def normalised(image: np.ndarray) -> np.ndarray:
 
 
 def replay_augmix(case: Case) -> None:
-    given = drawn()
-    for entry in given["ops"]:
-        name, level = signed(entry)
-        found = np.asarray(augmix.ALL[name](Image.fromarray(case["op_input"]), level))
-        assert np.array_equal(found, case[f"op.{name}.{entry['case']}"]), (name, level)
-    for name, entry in given["draws"].items():
+    draws = drawn()
+    for step in draws["ops"]:
+        name, level = signed(step)
+        picture = np.asarray(augmix.ALL[name](Image.fromarray(case["op_input"]), level))
+        assert np.array_equal(picture, case[f"op.{name}.{step['case']}"]), (name, level)
+    for name, step in draws["draws"].items():
         if name == VARIANT:
             continue
-        chains = [[signed(operation) for operation in chain] for chain in entry["chains"]]
-        found = augmix.mix(case[f"{name}.input"], augmix.Mixture(entry["weights"], entry["m"], chains))
-        assert found.dtype == np.float32
-        close(normalised(found), case[f"{name}.output"], rtol=0, atol=1e-6)
+        chains = [[signed(operation) for operation in chain] for chain in step["chains"]]
+        picture = augmix.mix(case[f"{name}.input"], augmix.Mixture(step["weights"], step["m"], chains))
+        assert picture.dtype == np.float32
+        close(normalised(picture), case[f"{name}.output"], rtol=0, atol=1e-6)
 
 
 class Known(nn.Module):
@@ -82,16 +82,16 @@ def replay_jsd(case: Case) -> None:
         close(total, case[f"{number}.loss"], rtol=rtol, atol=0)
         assert network.logits.grad is not None
         assert network.logits.grad.isfinite().all()
-        known = np.isfinite(case[f"{number}.grad"])  # theirs has none for predictions of which some are 0 in fp32
-        close(network.logits.grad[torch.from_numpy(known)], case[f"{number}.grad"][known], rtol=0, atol=1e-5)
+        is_finite = np.isfinite(case[f"{number}.grad"])  # theirs has none for predictions of which some are 0 in fp32
+        close(network.logits.grad[torch.from_numpy(is_finite)], case[f"{number}.grad"][is_finite], rtol=0, atol=1e-5)
 
 
 def gate(case: Case, part: str, kind: type[nn.Module]) -> tuple[nn.Module, Tensor]:
     """The authors' gate with their parameters, which have the same names, and what it is shown."""
     x = torch.from_numpy(case[f"{part}.x"])
     module = kind(x.shape[1])
-    known = {name: torch.from_numpy(case[f"{part}.{name}"]) for name in module.state_dict() if "num_" not in name}
-    module.load_state_dict(known, strict=False)
+    weights = {name: torch.from_numpy(case[f"{part}.{name}"]) for name in module.state_dict() if "num_" not in name}
+    module.load_state_dict(weights, strict=False)
     return module.eval(), x
 
 
@@ -104,8 +104,8 @@ def replay_gates(case: Case) -> None:
     close(module.ChannelGate(x), case["cbam.y_channel"], rtol=0, atol=1e-6)
     close(module(x), case["cbam.y_eval"], rtol=0, atol=1e-6)
     close(module.train()(x), case["cbam.y_train"], rtol=0, atol=1e-6)
-    found = module.SpatialGate.spatial.get_buffer("bn.running_var")
-    close(found, case["cbam.running_var_after_train"], rtol=0, atol=1e-6)
+    variance = module.SpatialGate.spatial.get_buffer("bn.running_var")
+    close(variance, case["cbam.running_var_after_train"], rtol=0, atol=1e-6)
 
 
 def replay_attack(case: Case) -> None:
@@ -125,15 +125,15 @@ def replay_attack(case: Case) -> None:
         FastAdversarial.HParams(), setup(5, lambda: Network(layers), optimizer=lambda parameters: optimizer)
     )
     batch = Batch(torch.from_numpy(case["fgsm.x"]), torch.from_numpy(case["fgsm.y"]).long())
-    first, found = torch.from_numpy(case["fgsm.noise_initial"]), []
+    first, noises = torch.from_numpy(case["fgsm.noise_initial"]), []
     method.noise = lambda x: first.clone()  # type: ignore[method-assign]
     attack = method.attack
-    method.attack = lambda batch: found.append(attack(batch)) or found[-1]  # type: ignore[func-returns-value,method-assign]
+    method.attack = lambda batch: noises.append(attack(batch)) or noises[-1]  # type: ignore[func-returns-value,method-assign]
     method.train()
     losses = method.losses(batch)
     losses["classification"].backward()
     optimizer.step()
-    close(found[0], case["fgsm.noise_final"], rtol=0, atol=1e-7)
+    close(noises[0], case["fgsm.noise_final"], rtol=0, atol=1e-7)
     attacked = method.take_notes()["attacked_at_random"]
     close(torch.stack([attacked, losses["classification"].detach()]), case["fgsm.losses_attack_then_train"], atol=1e-6)
     for name, value in layers.state_dict().items():

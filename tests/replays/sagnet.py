@@ -116,10 +116,10 @@ def replay_step(case: Case) -> None:
         ("adversarial", "adv", "adv_grad_norms_unclipped", "adv_grad_norms_clipped"),
         ("main", "content", "content_grad_norms", "content_grad_norms"),
     ):
-        found: Any = algorithm.optimizer(optimizer)
-        keys = [names[id(p)] for p in found.param_groups[0]["params"]]
+        watched: Any = algorithm.optimizer(optimizer)
+        keys = [names[id(p)] for p in watched.param_groups[0]["params"]]
         assert sorted(keys) == sorted(case[f"{kind}_param_names"].tolist())
-        for key, gradients in ((before, seen["unclipped"][optimizer]), (after, found.seen)):
+        for key, gradients in ((before, seen["unclipped"][optimizer]), (after, watched.seen)):
             applied[kind] = dict(zip(keys, gradients, strict=True))
             norms = [applied[kind][name].norm() for name in case[f"{kind}_param_names"].tolist()]
             close_network(torch.stack(norms), case[key])

@@ -15,8 +15,8 @@ def replay(case: Case) -> None:
     assert np.isclose(MEASURES["shape_bias"](decisions), case["shape_bias"], rtol=1e-12)
     conflicts = np.mean(decisions.label != decisions.bias)  # theirs are fractions of all images, ours of the conflicts
     for cue in ("shape", "texture"):
-        found = MEASURES[f"{cue}_accuracy"](decisions)
-        assert np.isclose(found * conflicts, case[f"fraction_correct_{cue}"], rtol=1e-12), cue
+        accuracy = MEASURES[f"{cue}_accuracy"](decisions)
+        assert np.isclose(accuracy * conflicts, case[f"fraction_correct_{cue}"], rtol=1e-12), cue
 
 
 def answers(case: Case) -> Decisions:
@@ -34,8 +34,8 @@ def answers(case: Case) -> Decisions:
 
 def textures(case: Case) -> list[str]:
     """`0001_s5n_dnn_0_clock_00_clock2-truck2.png` -> truck."""
-    found = [cue_classes(name) for name in case["imagename"].tolist()]
-    return [cue[1] for cue in found if cue is not None]
+    cues = [cue_classes(name) for name in case["imagename"].tolist()]
+    return [cue[1] for cue in cues if cue is not None]
 
 
 REPLAYS = {"shape_bias_*": replay}

@@ -25,9 +25,9 @@ UNCOMPARED = (*ELSEWHERE, "domainbed/splits")
 
 def files() -> dict[str, Path]:
     """By name, which has the folder if there is one; our own copies, and whatever else lies beside the checkout."""
-    found = ((path.relative_to(SHARED / "vectors").with_suffix("").as_posix(), path) for path in _beside())
+    named = ((path.relative_to(SHARED / "vectors").with_suffix("").as_posix(), path) for path in _beside())
     paths = [
-        (SHARED / "vectors", path) for name, path in found if not any(fnmatch.fnmatch(name, p) for p in UNCOMPARED)
+        (SHARED / "vectors", path) for name, path in named if not any(fnmatch.fnmatch(name, p) for p in UNCOMPARED)
     ]
     paths += [(OWN, path) for path in OWN.rglob("*.npz")]
     return dict(sorted((path.relative_to(folder).with_suffix("").as_posix(), path) for folder, path in paths))

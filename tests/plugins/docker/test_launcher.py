@@ -24,18 +24,18 @@ GPUS = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={name}"} for name in (*ran
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    found = Engine(tmp_path)
-    for name, value in {**command_environment(), "DOCKER_HOST": found.uri}.items():
+    fake = Engine(tmp_path)
+    for name, value in {**command_environment(), "DOCKER_HOST": fake.uri}.items():
         monkeypatch.setenv(name, value)
-    yield found
-    found.close()
+    yield fake
+    fake.close()
 
 
 def script(text: str) -> Any:
     return lambda request: [sys.executable, "-c", text]
 
 
-def asked(engine: Engine) -> Request:
+def only_request(engine: Engine) -> Request:
     (container,) = engine.containers.values()
     return container.request
 
@@ -57,7 +57,7 @@ def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatc
     assert training.poll() == 0
     assert training.log.read_text() == "trained\n"
 
-    request = asked(engine)
+    request = only_request(engine)
     host = request["HostConfig"]
     pairs = dict(word.split("=", 1) for word in request["Cmd"][1:])
     assert request["Cmd"][0] == "train"
@@ -97,8 +97,8 @@ def test_the_container_s_user_is_the_caller_also_if_the_engine_maps_users(
     engine.execute = script("print('trained')")
     training = launcher().start(command(tmp_path / "home", 0, 1))
     wait_for(lambda: training.poll() is not None)
-    assert asked(engine)["User"] == user
-    assert (asked(engine)["HostConfig"].get("UsernsMode") or "") == namespace
+    assert only_request(engine)["User"] == user
+    assert (only_request(engine)["HostConfig"].get("UsernsMode") or "") == namespace
 
 
 def test_a_model_that_is_only_tested_is_mounted(
@@ -112,7 +112,7 @@ def test_a_model_that_is_only_tested_is_mounted(
     words = {"model": "net.ckpt", "label_map": "outputs.yaml", "weights": "none", "suite": "demo"}
     training = launcher().start(replace(command(tmp_path / "home", **words), kind="evaluate"))
     wait_for(lambda: training.poll() is not None)
-    request = asked(engine)
+    request = only_request(engine)
     name, *flags = request["Cmd"]
     assert name == "evaluate"
     pairs = cli.parse(name, flags)
@@ -172,7 +172,7 @@ def test_device_and_processes_are_those_of_the_engine(
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cuda", 4, 1)
     engine.info = {"NCPU": 4, "Runtimes": {"nvidia": {}}}  # an engine that keeps no list of devices
     launcher(gpus="2").start(command(tmp_path, slot=1, device="cuda"))
-    (gpus,) = asked(engine)["HostConfig"]["DeviceRequests"]
+    (gpus,) = only_request(engine)["HostConfig"]["DeviceRequests"]
     assert (gpus["DeviceIDs"], gpus["Capabilities"]) == (["1"], [["gpu"]])
     settled = launcher(gpus="0").resolve_device(config)
     assert (settled.device, settled.nproc) == ("cpu", 1)

@@ -86,22 +86,22 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    own = Server()
+    local_server = Server()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            own.answer(self)
+            local_server.answer(self)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as program:
         program.daemon_threads = True
-        own.address = f"http://127.0.0.1:{program.server_port}/"
+        local_server.address = f"http://127.0.0.1:{program.server_port}/"
         thread = threading.Thread(target=program.serve_forever)
         thread.start()
-        yield own
-        own.over.set()
+        yield local_server
+        local_server.over.set()
         program.shutdown()
         thread.join()
 
@@ -216,9 +216,9 @@ def test_camera_traps_are_sorted_by_place_and_animal(
     listing: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": []}
     listing["categories"] = [{"id": number, "name": name} for number, name in enumerate(names)]
     for number, picture in enumerate(pictures):
-        place = int(sort["locations"][number % 4]) if number < 40 else 7  # the last one is of another place
+        location = int(sort["locations"][number % 4]) if number < 40 else 7  # the last one is of another place
         shutil.copy(picture, made / sort["images"] / f"{number}.png")
-        listing["images"].append({"id": f"i{number}", "file_name": f"{number}.png", "location": place})
+        listing["images"].append({"id": f"i{number}", "file_name": f"{number}.png", "location": location})
         listing["annotations"].append({"image_id": f"i{number}", "category_id": number // 4 % 10})
     listing["annotations"].append({"image_id": "i0", "category_id": 1})  # two animals
     listing["annotations"].append({"image_id": "i1", "category_id": names.index("car")})

@@ -52,8 +52,8 @@ def test_a_step_is_that_of_peft(layers: str) -> None:
     theirs = peft.get_peft_model(plain, config)
     state = method.network.backbone.state_dict()
     names = {name: rename(name) for name in theirs.state_dict()}
-    theirs.load_state_dict({name: state[own] for name, own in names.items() if own in state}, strict=False)
-    assert {own for own in names.values() if own in state} == set(state)
+    theirs.load_state_dict({name: state[ours] for name, ours in names.items() if ours in state}, strict=False)
+    assert {ours for ours in names.values() if ours in state} == set(state)
     batch = batch_for(method)
     optimizer = torch.optim.SGD([p for p in theirs.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
     for _ in range(3):
@@ -63,9 +63,9 @@ def test_a_step_is_that_of_peft(layers: str) -> None:
     take_steps(method)
     trained = theirs.state_dict()
     state = method.network.backbone.state_dict()
-    for name, own in names.items():
-        if own in state and ".original_module." not in name:
-            torch.testing.assert_close(state[own], trained[name], rtol=1e-5, atol=1e-7, msg=name)
+    for name, ours in names.items():
+        if ours in state and ".original_module." not in name:
+            torch.testing.assert_close(state[ours], trained[name], rtol=1e-5, atol=1e-7, msg=name)
 
 
 def rename(name: str) -> str:

@@ -55,13 +55,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
     """Make a launcher whose jobs run a script."""
     words = {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}}
-    found = SlurmLauncher(read_options(BenchmarkOptions, words)[0])
+    made = SlurmLauncher(read_options(BenchmarkOptions, words)[0])
 
     def job(command: TrainCommand) -> SlurmJob:
-        return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)
+        return fake_slurm.Script([], {"SCRIPT": script}, command.log, made.options, command.processes)
 
-    found._make_job = job  # type: ignore[method-assign]
-    return found
+    made._make_job = job  # type: ignore[method-assign]
+    return made
 
 
 def command(home: Path, name: str) -> TrainCommand:
@@ -91,10 +91,10 @@ def test_what_is_started_together_is_one_array_that_a_second_command_finds(clust
     assert "#SBATCH --job-name=biasbed-my_study\n" in text
     assert "\nmodule load cuda\n" in text
     folders = [tmp_path / "suite" / name for name in "ab"]
-    found = [launcher().ongoing(folder) for folder in folders]
-    assert all(training is not None and training.poll() is None for training in found)
+    ongoing = [launcher().ongoing(folder) for folder in folders]
+    assert all(training is not None and training.poll() is None for training in ongoing)
     (cluster / "hold").unlink()
-    for training in (*trainings, *found):
+    for training in (*trainings, *ongoing):
         assert training is not None
         wait_for(lambda training=training: training.poll() is not None)
         assert training.poll() == 0
@@ -118,9 +118,11 @@ def test_at_slurm_s_warning_the_training_ends_and_the_job_is_queued_again(cluste
 def test_no_job_file_has_a_password_and_nobody_else_reads_one(cluster: Path, tmp_path: Path) -> None:
     """The training gets it by the environment, which sbatch exports."""
     address = "http://alice:s3cr3t@host:5000"
-    one = dataclasses.replace(command(tmp_path, "a"), environment={"MLFLOW_TRACKING_URI": address, "PARENT": "p"})
-    found = SlurmLauncher(read_options(BenchmarkOptions, {"launcher": "slurm"})[0])
-    training = found.start(one)
+    train_command = dataclasses.replace(
+        command(tmp_path, "a"), environment={"MLFLOW_TRACKING_URI": address, "PARENT": "p"}
+    )
+    submitting = SlurmLauncher(read_options(BenchmarkOptions, {"launcher": "slurm"})[0])
+    training = submitting.start(train_command)
     assert training.poll() is None
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     pickles = [path for path in files if path.suffix == ".pkl"]

@@ -87,10 +87,10 @@ def test_a_model_of_timm_in_a_folder(tmp_path: Path) -> None:
     name = f"timm:local-dir:{tmp_path}"
     network = networks.build(name, 3, "named:default", image_size=160).eval()
     assert network.normalise.mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
-    own = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
+    reference = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
     x = images(2, 160, 160)
     with torch.no_grad():
-        torch.testing.assert_close(network(x), own((x - network.normalise.mean) / network.normalise.std))
+        torch.testing.assert_close(network(x), reference((x - network.normalise.mean) / network.normalise.std))
     assert networks.start(name, "named:default").startswith("file:")
     assert networks.origin(name, "named:default")["weights"] == "default"
     assert networks.find_normalisation(name, "named:default").why == "of the model's own configuration"
@@ -194,9 +194,9 @@ def test_open_clip_s_positions_are_resampled_to_another_size(open_clip_folder: P
     import open_clip
 
     name = f"open_clip:local-dir:{open_clip_folder}"
-    own = open_clip.create_model(f"local-dir:{open_clip_folder}", force_image_size=48)
+    reference = open_clip.create_model(f"local-dir:{open_clip_folder}", force_image_size=48)
     positions = build_tower(name, "named:default", size=48).backbone.visual.positional_embedding
-    torch.testing.assert_close(positions, own.visual.positional_embedding)
+    torch.testing.assert_close(positions, reference.visual.positional_embedding)
 
 
 def test_the_contrastive_loss_is_open_clip_s() -> None:
@@ -314,10 +314,10 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
         torch.testing.assert_close(network.classify(network.features(x)), expected)
     assert published.outputs == 4
     assert published.preprocessing["preprocess.interpolation"] == "bicubic"
-    found = models.find(f"transformers:{tmp_path}")
-    assert (found.outputs, found.classes) == (4, None)  # LABEL_0 to LABEL_3 name nothing
+    model_to_test = models.find(f"transformers:{tmp_path}")
+    assert (model_to_test.outputs, model_to_test.classes) == (4, None)  # LABEL_0 to LABEL_3 name nothing
     with torch.no_grad():
-        torch.testing.assert_close(found.predict(x), expected)
+        torch.testing.assert_close(model_to_test.predict(x), expected)
     with pytest.raises(UsageError, match=r"patches of 8 x 8 pixels leave out 4 of 36.*image_size=32 or 40"):
         networks.build(f"transformers:{tmp_path}", 4, image_size=36)
     features = networks.build(f"transformers:{tmp_path}", 7, "named:default", head=False).eval()

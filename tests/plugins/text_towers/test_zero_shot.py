@@ -62,9 +62,9 @@ def test_a_run_decides_by_its_texts_and_records_them(trained: Callable[..., Path
     facts = json.loads(json.loads((folder / "run.json").read_text())["tags"]["biasbed.method_facts"])
     assert facts["sha256"] == content_hash({"classifier": method.classifier})
     assert facts["prompts"] == "clip7"
-    other = load(trained("zero_shot", *TOWER))
-    assert not torch.equal(other.classifier, method.classifier)
-    assert_equal(other.network.state_dict(), method.network.state_dict())
+    single_prompt = load(trained("zero_shot", *TOWER))
+    assert not torch.equal(single_prompt.classifier, method.classifier)
+    assert_equal(single_prompt.network.state_dict(), method.network.state_dict())
 
 
 def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
@@ -181,26 +181,26 @@ def test_the_classifier_is_that_of_the_tuned_text_tower(trained: Callable[..., P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [ZERO, FLYP])
+@pytest.mark.parametrize("training", [ZERO, FLYP])
 def test_killed_and_resumed_equals_uninterrupted(
-    given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
+    training: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = killed_and_resumed(words(*given), ("saved", 1, "SIGKILL"), tmp_path)
-    assert_equal(weights(folder), weights(trained(*given)))
-    assert history(folder) == history(trained(*given))
+    folder = killed_and_resumed(words(*training), ("saved", 1, "SIGKILL"), tmp_path)
+    assert_equal(weights(folder), weights(trained(*training)))
+    assert history(folder) == history(trained(*training))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [ZERO, FLYP])
+@pytest.mark.parametrize("training", [ZERO, FLYP])
 def test_two_processes_train_the_network_of_one(
-    given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
+    training: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
     """With fixed statistics of batch norms: moving ones are of each process's own images."""
     torch.manual_seed(0)
     towers = tmp_path / "towers.pt"
     torch.save({**SmallImageTower(3).state_dict(), **SmallTextTower().model.state_dict()}, towers)
-    given = (*given, "--init", str(towers), "--network.freeze_statistics", "true")
-    folder = trained_by_two(words(*given), tmp_path / "home")
-    single = weights(trained(*given))
+    training = (*training, "--init", str(towers), "--network.freeze_statistics", "true")
+    folder = trained_by_two(words(*training), tmp_path / "home")
+    single = weights(trained(*training))
     for name, tensor in weights(folder).items():
         torch.testing.assert_close(tensor, single[name], rtol=2e-2, atol=2e-3, msg=name)
