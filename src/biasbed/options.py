@@ -86,6 +86,7 @@ class EvaluateOptions:
         "files of others' decisions on the same images, for error consistency; humans, published: counts of Geirhos et "
         "al. 2019, for shape bias",
     )
+    report: str = setting("none", "file of the card, one page with the numbers, their meaning and examples: card.html")
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
     categories: Aggregation | Auto = setting(
         "auto", "how the scores of 1000 ImageNet classes become those of 16 categories (auto: as the suite has it)"

@@ -16,7 +16,7 @@ from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.decisions import CUES, Decisions
-from biasbed.evaluation.evaluate_model import Evaluation, Results, results_text, track, write_files
+from biasbed.evaluation.evaluate_model import Evaluation, Results, make_page, results_text, track, write_files
 from biasbed.evaluation.prediction_files import to_table
 from biasbed.settings import nearest
 from biasbed.system.files import write_whole
@@ -170,6 +170,14 @@ class Card:
         write_files(path, self._job, self._results)
         write_whole(path / record.PROTOCOL_FILE, self._job.protocol.to_json())
         return path
+
+    def report(self, file: str | os.PathLike[str]) -> Path:
+        """Write the card as one HTML page with everything inside, and return its path.
+
+        It says what the model is and shows accuracy, reliance, shape bias, corruptions, calibration and examples, with
+        what each number means. Raises UsageError if the page can't be written there.
+        """
+        return make_page(self._evaluation, self._results).write(os.fspath(file))
 
     def __str__(self) -> str:
         return results_text(self._evaluation, self._results)

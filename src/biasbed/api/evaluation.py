@@ -31,7 +31,7 @@ from biasbed.settings import as_read, build, flat, nearest, specs
 from biasbed.suites.label_maps import OwnMaps, find_own
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
-OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking")
+OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking", "report")
 ARGUMENTS = ("transform", "classes", "batch_size", "quiet")  # of Python alone; batch_size is eval_batch_size
 _SHARED = {name: spec for name, spec in specs(Config).items() if name in EVALUATE_SHARED}
 _HIDDEN = (*OF_THE_COMMAND, "eval_batch_size")
@@ -142,7 +142,7 @@ def evaluate(
             `stimuli={"resize": 256}`.
 
     Returns:
-        A card with `metrics`, `shape_bias`, `predictions(set)`, `log()` and `save(folder)`.
+        A card with `metrics`, `shape_bias`, `predictions(set)`, `report(file)`, `log()` and `save(folder)`.
 
     Raises:
         UsageError: if the model returns no logits, its outputs fit no set, or data, suite or set are missing.

@@ -31,8 +31,8 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("data_dir", "train", "workers", "dry_run"),
     ),
     "evaluate": (
-        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "nproc"),
-        *("resume", "limit"),
+        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "report"),
+        *("nproc", "resume", "limit"),
     ),
     "compare": (
         *("scores", "dry_run", "method", "dataset", "seed", "score", "rows", "blocks", "seeds", "lower", "control"),

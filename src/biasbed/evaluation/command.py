@@ -16,7 +16,7 @@ from biasbed.system import files, places
 from biasbed.system.processes import in_torchrun
 
 OWN = tuple(specs(EvaluateOptions))
-FILES = ("model", "weights", "label_map")  # settings that may name a file
+FILES = ("model", "weights", "label_map", "report")  # settings that may name a file
 
 
 Metrics = dict[str, float]

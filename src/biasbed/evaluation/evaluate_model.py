@@ -22,6 +22,7 @@ from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
+from biasbed.evaluation.card_page import CardPage, check_path
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
 from biasbed.evaluation.decisions import Decisions
@@ -74,17 +75,22 @@ def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[s
     Runs in this process, or as one of torchrun's: all of them decide, and the first one does everything else; the
     others return no metrics. An interrupted evaluation resumes in its folder, with pieces of sets not decided yet.
     """
+    if options.report != "none":
+        check_path(options.report)
     evaluation = plan(options, flags, load(options, flags))
     with interruptible(), process_group(evaluation.job.config.device) as group:
         folder = share_folder(evaluation.job, group)
         if group.share_object(group.is_main and folder.is_done):
+            stored = _decide(evaluation, group, folder) if options.report != "none" else None  # reads the decisions
+            if stored is not None:
+                _write_page(options.report, evaluation, measure_decisions(evaluation, stored))
             return read_finished(folder) if group.is_main else {}
         with working_in(folder, group.is_main):
-            return _evaluate(evaluation, folder, group)
+            return _evaluate(evaluation, folder, group, options.report)
 
 
-def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
-    """Test the model, finish its run and print the report. Only the main process returns metrics."""
+def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group, report_file: str) -> dict[str, float]:
+    """Test the model, finish its run, print the report and write the card. Only the main process returns metrics."""
     job = evaluation.job
     with tracking(job, folder, group.is_main) as tracker, convert_errors():
         if tracker is not None:
@@ -102,8 +108,15 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
             print("\n".join(["", *cue_figure.table({job.row: decisions}, evaluation.counted)]))
     if stored.skipped:
         print(f"left out: {len(stored.skipped)} images that can't be read, e.g. {min(stored.skipped)}")
+    _write_page(report_file, evaluation, results)
     print(tracker.ending())
     return results.metrics
+
+
+def _write_page(file: str, evaluation: Evaluation, results: Results) -> None:
+    """Write the card, if a file is named, and say where it is."""
+    if file != "none":
+        print(f"card: {make_page(evaluation, results).write(file)}")
 
 
 def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
@@ -174,6 +187,18 @@ def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     report.write(folder, decided, results.pairs, results.tables)
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
+
+
+def make_page(evaluation: Evaluation, results: Results) -> CardPage:
+    """Return the card of the model as a page."""
+    return CardPage(
+        job=evaluation.job,
+        suite=evaluation.suite,
+        network=evaluation.model.module,
+        decided=results.stored.decisions,
+        metrics=results.metrics,
+        tables=results.tables,
+    )
 
 
 def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedModel:
