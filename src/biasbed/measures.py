@@ -48,6 +48,7 @@ _MEASURES = {
     ),
     "ap": Measure("average precision of the label after the colon, over all images of the set"),
     "accuracy_by_condition": Measure("the same among the images that are shown under a condition"),
+    "map_by_condition": Measure("mean average precision over the images that are shown under a condition"),
     "mean_error": Measure("mean of the errors under all conditions of a set", higher_is_better=False),
     "mce": Measure(
         "mean over corruptions of the error summed over severities, by AlexNet's (CE); of released ImageNet-C alone",

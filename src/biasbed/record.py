@@ -137,6 +137,7 @@ PHASES = ("train", "val", "test", "time", "memory")
 SHAPE_BIAS = "shape_bias"  # the measure that the whole is about
 BY_LABEL = "ap"  # of each label, after the colon
 BY_CONDITION = "accuracy_by_condition"  # a measure of its own, so that MLflow's pages show it apart from headlines
+MAP_BY_CONDITION = "map_by_condition"  # the same of images with several labels
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import average_precision_score
+from torch import Tensor
 
 pytest.importorskip("cv2", reason="OpenCV is an extra")
 
+import biasbed
 from biasbed import measures
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
 from biasbed.errors import UsageError
@@ -16,6 +21,9 @@ from biasbed.suites import make_suite, open_suite
 from biasbed.suites.reliance_sets import condition_name, conditions
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
+
+MARKS = f"{ROOT / 'tests/helpers/toy_suite.py'}:Marks"
 
 
 def opened(**settings: object) -> OpenSuite:
@@ -104,3 +112,39 @@ def test_reliance_is_the_share_of_what_is_above_chance() -> None:
 def test_what_has_no_reliance_is_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         opened(**settings)
+
+
+def test_two_classes_have_reliance_above_a_chance_of_one_half(tmp_path: Path) -> None:
+    for name in ("no", "yes"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (32, 32), (40 * number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    words = {"suite": "folders", "data_dir": str(tmp_path), "train": "none", "sets": "photos,reliance", "limit": None}
+    (shape,) = [value for value in opened(**words).derivations if value.measure == "reliance_shape"]
+    assert shape.references == (0.5,)
+
+
+def test_images_with_several_labels_have_the_share_of_average_precision_above_chance() -> None:
+    """By hand, from the scores that are kept: chance is the labels' mean share of the images."""
+    names = ("light", "red side", "striped")
+
+    def network(images: Tensor) -> Tensor:
+        red = images[:, 0, :, :8].mean(dim=(1, 2)) - images[:, 1, :, :8].mean(dim=(1, 2))
+        stripes = images[:, :, ::2].mean(dim=(1, 2, 3)) - images[:, :, 1::2].mean(dim=(1, 2, 3))
+        return torch.stack([images.mean(dim=(1, 2, 3)), red, stripes], dim=1)
+
+    card = biasbed.evaluate(network, MARKS, sets=["marked", "reliance"], classes=names, image_size=16, quiet=True)
+    (decisions,) = [decided for decided in card._results.stored.decisions if decided.set == "marked_reliance"]
+    assert decisions.targets is not None
+    assert decisions.scores is not None
+    precisions = {}
+    for condition in ("none", "grey_blend-100"):
+        rows = decisions.condition == condition
+        each = [average_precision_score(decisions.targets[rows, k], decisions.scores[rows, k]) for k in range(3)]
+        precisions[condition] = np.mean(each)
+        metric = f"test/map_by_condition/marked_reliance:{condition}"
+        assert card.values[metric] == pytest.approx(precisions[condition])
+    chance = decisions.targets.mean(axis=0).mean()
+    lost = 1 - (precisions["grey_blend-100"] - chance) / (precisions["none"] - chance)
+    assert card.values["test/reliance_colour/marked_reliance"] == pytest.approx(lost)
+    assert card.values["test/reliance_colour/marked_reliance"] > 0.1

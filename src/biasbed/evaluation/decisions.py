@@ -367,6 +367,20 @@ def accuracy_of_conditions(decisions: Decisions) -> dict[str, float]:
     return _accuracies(decisions.condition, decisions.right)
 
 
+def map_of_conditions(decisions: Decisions) -> dict[str, float]:
+    """Return the mean average precision under each condition.
+
+    Empty if the set has no conditions, or its images one label each.
+    """
+    if decisions.condition is None or decisions.targets is None or decisions.scores is None:
+        return {}
+    precisions = {}
+    for name in sorted(set(decisions.condition)):
+        rows = decisions.condition == name
+        precisions[name] = average_precision.mean(decisions.targets[rows], decisions.scores[rows])
+    return precisions
+
+
 def _accuracies(names: Coded, right: np.ndarray) -> dict[str, float]:
     """Return the accuracy keyed by name, sorted by name."""
     images, correct = names.counts(), names.counts(right)

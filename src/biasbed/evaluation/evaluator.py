@@ -31,6 +31,7 @@ from biasbed.evaluation.decisions import (
     accuracy_of_conditions,
     accuracy_of_groups,
     average_precisions,
+    map_of_conditions,
 )
 from biasbed.evaluation.feature_capture import FeatureCapture
 from biasbed.evaluation.pieces import (
@@ -52,13 +53,15 @@ _Batch = tuple[int, Tensor, Tensor, list[CorruptImage]]  # piece, rows, images, 
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
-    """Yield (metric name, value): the set's measures, accuracy per group and condition, precision per label."""
+    """Yield (metric name, value): measures of the set, by group and condition, and precision per label."""
     for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
     for group, value in accuracy_of_groups(decisions).items():
         yield str(record.MetricName(phase, "accuracy", evaluation_set.name, group)), value
     for condition, value in accuracy_of_conditions(decisions).items():
         yield str(record.MetricName(phase, record.BY_CONDITION, evaluation_set.name, condition)), value
+    for condition, value in map_of_conditions(decisions).items():
+        yield str(record.MetricName(phase, record.MAP_BY_CONDITION, evaluation_set.name, condition)), value
     for label, value in zip(evaluation_set.labels, average_precisions(decisions), strict=True):
         if not math.isnan(value):
             yield str(record.MetricName(phase, record.BY_LABEL, evaluation_set.name, label)), value

@@ -60,13 +60,11 @@ class ChangedCopies:
         return by_name[name]
 
 
-def usual_problem(original: EvaluationSet, measured: str, changed: str) -> str:
-    """Return why images can't be changed that have several labels, conditions, or another number of channels than 3.
+def usual_problem(original: EvaluationSet, changed: str) -> str:
+    """Return why images can't be changed that have conditions already, or another number of channels than 3.
 
-    measured: why labels matter, and changed: why channels do, as ends of the sentences.
+    changed: why channels matter, as the end of the sentence.
     """
-    if original.task.several:
-        return f"its images have several labels, and {measured}"
     if original.source.condition is not None:
         return f"its images are shown under {len(original.source.conditions)} conditions already"
     if original.source.channels != 3:

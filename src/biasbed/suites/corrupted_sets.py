@@ -80,7 +80,9 @@ def frost_folder(config: Config) -> Path:
 
 def _problem(original: EvaluationSet) -> str:
     """Return why a set's images can't be corrupted, as text; empty if they can."""
-    problem = usual_problem(original, "errors under corruptions are of one", "corruptions are of 3")
+    if original.task.several:
+        return "its images have several labels, and errors under corruptions are of one"
+    problem = usual_problem(original, "corruptions are of 3")
     if problem:
         return problem
     fed = original.transform(transforms.make_example(original.transform, 3)).shape[-2:]

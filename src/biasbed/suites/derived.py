@@ -80,6 +80,8 @@ def metrics_of(set_record: record.SetRecord, phase: str) -> Iterator[str]:
         yield str(record.MetricName(phase, "accuracy", name, group))
     for condition in set_record.conditions:
         yield str(record.MetricName(phase, record.BY_CONDITION, name, condition))
+        if set_record.labels:
+            yield str(record.MetricName(phase, record.MAP_BY_CONDITION, name, condition))
     for label, images in set_record.labels.items():
         if images:
             yield str(record.MetricName(phase, record.BY_LABEL, name, label))
@@ -140,7 +142,9 @@ def _input_problem(declaration: record.Derived, available: Collection[str]) -> s
             return f" from {name}: what validates may know nothing of tests"
     if len(declaration.training) not in (0, len(declaration.inputs)):
         return f": it has {len(declaration.inputs)} inputs, and {len(declaration.training)} domains that they need"
-    if measures.derive(function, [0.5] * len(declaration.inputs), declaration.references) is None:
+    # A share of what is above chance has no value at chance, and a ratio of errors none without errors.
+    tried = ([value] * len(declaration.inputs) for value in (0.5, 1.0))
+    if all(measures.derive(function, values, declaration.references) is None for values in tried):
         return f": {OTHER_NUMBER.format(function)}"
     return ""
 

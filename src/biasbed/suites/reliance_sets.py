@@ -22,7 +22,7 @@ from biasbed.data.corruptions.suppression import (
     SUPPRESSIONS,
 )
 from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
-from biasbed.record import BY_CONDITION, Derived, MetricName
+from biasbed.record import BY_CONDITION, MAP_BY_CONDITION, Derived, MetricName
 from biasbed.suites.changed_copies import ChangedCopies, usual_problem
 from biasbed.suites.sets import EvaluationSet
 
@@ -95,14 +95,15 @@ def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
     is_whole = config.reliance.every_strength
     name = f"{original.name}{WHOLE_SUFFIX if is_whole else SUFFIX}"
     shown = conditions(is_whole)
+    headline = original.task.measures[0]
     source = suppressed(original.source, name, original.transform, original.preprocessing, shown, config.corrupted.seed)
     return replace(
         original,
         name=name,
         source=source,
         transform=transforms.Exact(_side(original)),
-        measures=("accuracy", "loss"),
-        headline="accuracy",
+        measures=tuple(dict.fromkeys((headline, "accuracy", "loss"))),
+        headline=headline,
         preprocessing=f"{original.preprocessing}; a cue suppressed",
         block="",
         aliases=(),
@@ -115,13 +116,15 @@ def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
 def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
     """Yield the reliance on each suppressed thing, then on each cue.
 
-    Reliance is 1 - the mean over strengths of (accuracy - chance) / (accuracy without suppression - chance).
+    Reliance is 1 - the mean over strengths of (accuracy - chance) / (accuracy without suppression - chance). If images
+    have several labels, mean average precision takes the place of accuracy.
     """
     name, source = reliance.name, reliance.source
-    chance = reliance.task.chance("accuracy", source.y, len(source.classes))
+    chance = reliance.task.chance(reliance.headline, source.y, len(source.classes))
+    by_condition = MAP_BY_CONDITION if reliance.task.several else BY_CONDITION
 
     def value(measure: str, shown: Sequence[str]) -> Derived:
-        cells = tuple(str(MetricName("test", BY_CONDITION, name, condition)) for condition in (CLEAN, *shown))
+        cells = tuple(str(MetricName("test", by_condition, name, condition)) for condition in (CLEAN, *shown))
         return Derived("test", measure, name, "lost_share", cells, (chance,), higher_is_better=False)
 
     for suppression in SUPPRESSIONS:
@@ -135,7 +138,7 @@ def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
 
 def _problem(original: EvaluationSet) -> str:
     """Return why no cue can be suppressed in a set's images, as text; empty if it can."""
-    return usual_problem(original, "reliance is measured by accuracy", "cues are suppressed in 3")
+    return usual_problem(original, "cues are suppressed in 3")
 
 
 def _side(original: EvaluationSet) -> int:
