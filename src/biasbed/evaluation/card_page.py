@@ -28,7 +28,7 @@ from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.evaluation.cue_figure import has_published_categories
 from biasbed.evaluation.decision_tables import DecisionTables
-from biasbed.evaluation.decisions import CUES, OF_CONFLICTS, Decisions, accuracy
+from biasbed.evaluation.decisions import CUES, OF_CONFLICTS, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob
 from biasbed.evaluation.intervals import accuracy_interval
 from biasbed.evaluation.report import cue_rows
@@ -43,7 +43,7 @@ from biasbed.system.files import write_whole
 TEMPLATE = "card.html"
 SUFFIXES = (".html", ".htm")
 PROFILE = "looks_at.csv"  # the table of the plug-in that measures cues
-RELIANCE, LOST = "reliance_", "loss_by_"  # beginnings of measures of what is lost without a cue
+RELIANCE = "reliance_"  # begins the measures of what is lost without a cue
 # Column and meaning of each measure of calibration.
 CALIBRATION = {
     "ece": ("ECE", "ECE: mean gap between confidence and accuracy, in 15 bins of confidence"),
@@ -53,6 +53,13 @@ CALIBRATION = {
 EXAMPLES = 3  # images
 SIDE = 160  # pixels of an example
 HASH_DIGITS = 16
+# What is lost, by the measure that says so.
+WITHOUT = {
+    "reliance_shape": "without global shape (cells shuffled)",
+    "reliance_texture": "without texture (bilateral filter)",
+    "loss_by_gaussian_smoothing": "without texture and local shape (blur)",
+    "reliance_colour": "without colour (grey)",
+}
 CORRUPTION_PAPER, KNOWN_NETWORK = "robustness", "resnet50"  # of `published`
 
 
@@ -206,12 +213,19 @@ class CardPage:
     def answer(self) -> Iterator[str]:
         """Yield sentences with the headline numbers."""
         for decisions in self.plain[:1]:
-            yield f"It decides {100 * accuracy(decisions):.1f} % of {display_name(decisions.set)} rightly."
+            score = self._metric(self._headline(decisions), decisions.set)
+            yield f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %."
         for decisions in self.suppressed:
-            lost = self._profile_of(decisions.set, RELIANCE)
-            parts = [f"{100 * row['value']:.1f} % without {row['cue']}" for row in lost]
+            parts = []
+            for measure in WITHOUT:
+                value = self._metric(measure, decisions.set)
+                if measure.startswith(RELIANCE) and not math.isnan(value):
+                    parts.append(f"{100 * value:.1f} % without {measure.removeprefix(RELIANCE)}")
             if parts:
-                yield f"Of its accuracy above chance on {self._original(decisions)} it loses {', '.join(parts)}."
+                yield (
+                    f"Of its {self._score_name(decisions)} above chance on {self._original(decisions)} it loses "
+                    f"{', '.join(parts)}."
+                )
             else:
                 yield f"Its reliance can't be told: it is no better than chance on {self._original(decisions)}."
 
@@ -254,8 +268,13 @@ class CardPage:
     def _accuracy(self) -> Panel:
         bars = []
         for decisions in self.plain:
-            interval, chance = accuracy_interval(decisions), self._chance(decisions.set)
-            bars.append(_bar(display_name(decisions.set), accuracy(decisions), *interval, chance))
+            has_several = decisions.targets is not None
+            interval = (math.nan, math.nan) if has_several else accuracy_interval(decisions)
+            score = self._metric(self._headline(decisions), decisions.set)
+            bars.append(_bar(display_name(decisions.set), score, *interval, self._chance(decisions)))
+        if any(decisions.targets is not None for decisions in self.plain):
+            meaning = "Mean average precision over the labels. The thin mark is chance, which a random order gets."
+            return Panel("Mean average precision", meaning, bars=bars)
         return Panel(
             "Accuracy",
             "Share of the images whose decision is their class, with the 95 % interval over images. The thin mark is "
@@ -264,35 +283,41 @@ class CardPage:
         )
 
     def _reliance(self, decisions: Decisions) -> Panel:
-        name, bars = decisions.set, []
-        for row in self._profile_of(name, RELIANCE, LOST):
-            bars.append(_bar(f"{row['cue']}: {row['meaning']}", row["value"], row["low"], row["high"]))
+        intervals = {}
+        for row in self.profile:
+            if row["set"] == decisions.set:
+                intervals[row["measure"]] = (row["low"], row["high"])
+        bars = []
+        for measure, name in WITHOUT.items():
+            value = self._metric(measure, decisions.set)
+            if not math.isnan(value):
+                bars.append(_bar(name, value, *intervals.get(measure, ())))
         return Panel(
             f"Reliance on shape, texture and colour: {self._original(decisions)}",
-            "What is lost of the accuracy above chance when a cue is taken out of the same images. 0 %: nothing; 100 "
-            f"%: only chance is left, {100 * self._chance(name):.1f} % here. The 95 % interval draws an image with all "
-            "its copies.",
+            f"What is lost of the {self._score_name(decisions)} above chance when a cue is taken out of the same "
+            f"images. 0 %: nothing; 100 %: only chance is left, {100 * self._chance(decisions):.1f} % here. A 95 % "
+            "interval draws an image with all its copies.",
             "Burgert et al. (NeurIPS 2025) conclude that CNNs of ImageNet rely most on local shape, not on texture, "
             "and that ConvNeXts and ViTs do less so. Their values hold for their images; none stands here.",
             bars=bars,
         )
 
     def _strengths(self, decisions: Decisions) -> Panel:
-        """Return the accuracy under each suppression in several strengths."""
-        name = decisions.set
+        """Return the headline under each suppression in several strengths."""
         accuracies: dict[str, dict[str, float]] = {}  # suppression -> strength -> accuracy
-        for condition in self.sets[name].source.conditions:
+        for condition in self.sets[decisions.set].source.conditions:
             suppression, _, strength = condition.partition("-")
             if "-" not in strength:  # two constants have no order
-                accuracies.setdefault(suppression, {})[strength] = self._accuracy_under(name, condition)
+                accuracies.setdefault(suppression, {})[strength] = self._score_under(decisions, condition)
         curves = []
         for suppression, by_strength in accuracies.items():
             if len(by_strength) > 1:
                 curves.append(Curve(suppression.replace("_", " "), tuple(by_strength), tuple(by_strength.values())))
+        name = self._score_name(decisions).capitalize()
         return Panel(
-            "Accuracy by strength of suppression",
-            "Accuracy from 0 to 100 %, from the weakest to the strongest suppression; without suppression it is "
-            f"{self._accuracy_under(name, CLEAN):.1f} %. A coarse grid of cells takes global shape; the finer it is, "
+            f"{name} by strength of suppression",
+            f"{name} from 0 to 100 %, from the weakest to the strongest suppression; without suppression it is "
+            f"{self._score_under(decisions, CLEAN):.1f} %. A coarse grid of cells takes global shape; the finer it is, "
             "the more local shape goes, too.",
             curves=curves,
         )
@@ -321,7 +346,7 @@ class CardPage:
     def _further_cues(self) -> Panel:
         bars = []
         for row in self.profile:
-            is_shown = str(row["measure"]).startswith((RELIANCE, LOST)) or row["measure"] in OF_CONFLICTS
+            is_shown = row["measure"] in (*WITHOUT, *OF_CONFLICTS)
             if row["unit"] == measures.FRACTION and not is_shown:
                 name = f"{row['cue']}: {row['meaning']}"
                 bars.append(_bar(name, row["value"], row["low"], row["high"], row["people"]))
@@ -377,8 +402,7 @@ class CardPage:
             rows = [condition * originals + int(original) for condition in shown]
             if all(member.source.ids[row] in row_of for row in rows):
                 examples = tuple(_example(member, decisions, row, row_of[member.source.ids[row]]) for row in rows)
-                label = member.source.classes[int(member.source.y[rows[0]])]
-                images.append(ExampleRow(label, examples))
+                images.append(ExampleRow(decisions.label[row_of[member.source.ids[rows[0]]]], examples))
         return Panel(
             f"What it saw and decided: {self._original(decisions)}",
             "Images as the network got them, with its decisions; wrong ones are in red.",
@@ -388,26 +412,32 @@ class CardPage:
 
     # --- names and values ---------------------------------------------------------------------------------------------
 
-    def _profile_of(self, name: str, *beginnings: str) -> list[Mapping[str, Any]]:
-        """Return the rows of a set in the cue profile whose measure begins so."""
-        return [row for row in self.profile if row["set"] == name and str(row["measure"]).startswith(beginnings)]
-
     @staticmethod
     def _original(decisions: Decisions) -> str:
         """Return the display name of the set whose images are suppressed."""
         return display_name(decisions.set.removesuffix(WHOLE_SUFFIX).removesuffix(SUFFIX))
 
-    def _chance(self, name: str) -> float:
-        member = self.sets[name]
-        return member.task.chance("accuracy", member.source.y, len(member.source.classes))
+    @staticmethod
+    def _headline(decisions: Decisions) -> str:
+        """Return the measure that reliance is taken of: of images with several labels, the mean average precision."""
+        return "accuracy" if decisions.targets is None else "map"
+
+    def _score_name(self, decisions: Decisions) -> str:
+        """Return the headline in words."""
+        return "accuracy" if self._headline(decisions) == "accuracy" else "mean average precision"
+
+    def _chance(self, decisions: Decisions) -> float:
+        member = self.sets[decisions.set]
+        return member.task.chance(self._headline(decisions), member.source.y, len(member.source.classes))
 
     def _metric(self, measure: str, name: str) -> float:
         """Return a measure of a set; NaN if it was not taken."""
         return self.metrics.get(str(record.MetricName("test", measure, name)), math.nan)
 
-    def _accuracy_under(self, name: str, condition: str) -> float:
-        """Return the accuracy under a condition in percent."""
-        return 100 * self.metrics[str(record.MetricName("test", record.BY_CONDITION, name, condition))]
+    def _score_under(self, decisions: Decisions, condition: str) -> float:
+        """Return the headline under a condition in percent."""
+        measure = record.BY_CONDITION if decisions.targets is None else record.MAP_BY_CONDITION
+        return 100 * self.metrics[str(record.MetricName("test", measure, decisions.set, condition))]
 
 
 def _describe(condition: str) -> str:
