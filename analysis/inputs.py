@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +102,15 @@ def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tup
 def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
     """Return the columns with the measure of `measure=`.
 
-    Raises UsageError if one of their sets lacks it, or if neither more nor less of it is better.
+    If changed copies of some sets have it, as reliance on a cue, those copies are the columns. Raises UsageError if one
+    of the sets lacks it, or if neither more nor less of it is better.
     """
     if measure == "headline":
         return columns
     protocols = {cell.name: cell.protocol for cell in collection.cells}
+    copies = [copy for column in columns for copy in _copies(column, measure, protocols[column.cell])]
+    if copies:
+        return tuple(copies)
     measured = []
     for column in columns:
         protocol = protocols[column.cell]
@@ -122,6 +126,21 @@ def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collect
             "biasbed.runs(study=...) has its values"
         )
     return tuple(measured)
+
+
+def _copies(column: Column, measure: str, protocol: record.Protocol) -> Iterator[Column]:
+    """Yield the changed copies of a column's set of which the measure is derived, in the protocol's order.
+
+    They do not count otherwise, and their names begin with the set's.
+    """
+    name = column.set_record.name
+    for member in protocol.sets:
+        is_copy = not member.counts and member.name.startswith(f"{name}_")
+        if is_copy and protocol.derivation(str(record.MetricName("test", measure, member.name))) is not None:
+            renamed = dataclasses.replace(column, name=column.name.replace(name, member.name), set_record=member)
+            with_measure = measured_by(renamed, measure, protocol)
+            assert with_measure is not None
+            yield with_measure
 
 
 def read_histories(

@@ -65,7 +65,8 @@ def rules_of(
     for run in collection.unpublished:
         names = {column.set_record.name for column in columns if column.cell == run.cell}
         protocol = collection.protocol_of(run)
-        counted = tuple(eval_set for eval_set in protocol.columns if eval_set.name in names)
+        uncounted = [eval_set for eval_set in protocol.sets if not eval_set.counts]  # `measure=` may ask for them
+        counted = tuple(eval_set for eval_set in (*protocol.columns, *uncounted) if eval_set.name in names)
         if counted and (run.protocol, run.cell) not in rules:
             rules[run.protocol, run.cell] = make(dataclasses.replace(protocol, sets=counted))
     return rules

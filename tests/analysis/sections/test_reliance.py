@@ -14,6 +14,7 @@ from biasbed.analysis import display_names
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.sections import reliance, shape_bias
 from biasbed.analysis.sections.reliance import CUES, RELIANCE
+from biasbed.errors import UsageError
 from helpers.toy_runs import EPOCHS, SETS, Recorder, make_protocol
 
 LABEL = display_names.load(display_names.AUTO)
@@ -108,3 +109,30 @@ def test_the_answer_the_table_and_the_file_come_from_declared_values_at_the_sele
     assert "-20.0 (" in section
     assert set(pd.read_csv(folder / "reliance.csv")["cue"]) == set(CUES.values())
     assert "reliance on texture" in page[page.index('id="scores"') :].partition("</table>")[0]
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_methods_are_ranked_by_reliance_over_the_sets_that_have_it(recorder: Recorder) -> None:
+    """The set `photo` has no copy without texture and is no column; less reliance is better."""
+    sets, derived, members = ("one", "two", "three", "photo"), [], []
+    for name in sets[:3]:
+        copy = f"{name}_reliance"
+        inputs = tuple(f"test/accuracy_by_condition/{copy}:{condition}" for condition in ("none", "smooth"))
+        derived.append(record.Derived("test", "reliance_texture", copy, "lost_share", inputs, (0.1,), (), "%", False))
+        members.append(record.SetRecord(copy, "accuracy", 200, 10, 0.1, ("accuracy",), counts=False))
+    protocol = make_protocol(sets, derived=tuple(derived))
+    protocol = replace(protocol, sets=(*protocol.sets, *members))
+    lost = {"erm": 0.5, "infodrop": 0.2, "padain": 0.35}
+    for algorithm, value in lost.items():
+        for seed in range(2):
+            curves = {declared.metric: [value + 0.01 * seed] * EPOCHS for declared in derived}
+            recorder.train(algorithm, seed, (0.9, 0.8, 0.7, value), protocol=protocol, metrics=curves)
+    analysis = recorder.analyze(selection="last", measure="reliance_texture").analysis
+    assert analysis.set_names == ("one_reliance", "two_reliance", "three_reliance")
+    comparison = analysis.comparisons[0]
+    assert comparison.friedman is not None
+    assert comparison.mean_ranks == pytest.approx({"infodrop": 1, "padain": 2, "erm": 3})
+    ranked = stats.friedmanchisquare([0.5] * 3, [0.2] * 3, [0.35] * 3)
+    assert comparison.friedman.chi2 == pytest.approx(ranked.statistic)
+    with pytest.raises(UsageError, match="measure=reliance_colour: one has no such measure"):
+        recorder.analyze(selection="last", measure="reliance_colour")
