@@ -108,7 +108,9 @@ def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collect
     if measure == "headline":
         return columns
     protocols = {cell.name: cell.protocol for cell in collection.cells}
-    copies = [copy for column in columns for copy in _copies(column, measure, protocols[column.cell])]
+    copies: list[Column] = []
+    for column in columns:
+        copies += _copies(column, measure, protocols[column.cell])
     if copies:
         return tuple(copies)
     measured = []

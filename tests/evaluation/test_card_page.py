@@ -19,8 +19,9 @@ from biasbed.api.card import Card
 from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import card_page
-from biasbed.evaluation.card_page import Bar, CardPage, Panel
+from biasbed.evaluation.card_page import ValueBar, CardPage, Panel
 from biasbed.evaluation.evaluate_model import make_page
+from biasbed.published import cells
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
 
@@ -139,12 +140,12 @@ def test_at_chance_the_page_says_that_reliance_has_no_value(tmp_path: Path) -> N
 
 
 def test_a_value_outside_the_line_stands_at_its_end() -> None:
-    assert Bar("x", 123.0, -5.0, 200.0).places == {"value": 100.0, "low": 0.0, "high": 100.0}
-    assert Bar("x", -1.4).text == "-1.4 %"
+    assert ValueBar("x", 123.0, -5.0, 200.0).places == {"value": 100.0, "low": 0.0, "high": 100.0}
+    assert ValueBar("x", -1.4).text == "-1.4 %"
 
 
 def test_the_published_errors_under_corruptions_have_the_published_mean() -> None:
-    errors = card_page.published_errors("resnet50")
+    errors = cells.corruption_errors("resnet50")
     assert len(errors) == 15
     assert sum(errors) / 15 == pytest.approx(0.767, abs=0.0035)  # printed mCE, of errors before rounding
 

@@ -60,10 +60,10 @@ WITHOUT = {
     "loss_by_gaussian_smoothing": "without texture and local shape (blur)",
     "reliance_colour": "without colour (grey)",
 }
-CORRUPTION_PAPER, KNOWN_NETWORK = "robustness", "resnet50"  # of `published`
+KNOWN_NETWORK = "resnet50"  # of the published errors under corruptions
 
 
-class Bar(NamedTuple):
+class ValueBar(NamedTuple):
     """Value with its interval, in percent. mark: another value on the same line, as chance; NaN for none."""
 
     name: str
@@ -86,7 +86,7 @@ class Bar(NamedTuple):
         return {name: min(max(number, 0.0), 100.0) for name, number in numbers.items() if not math.isnan(number)}
 
 
-class Curve(NamedTuple):
+class StrengthCurve(NamedTuple):
     """Accuracy under one suppression, in percent, from weak to strong."""
 
     name: str
@@ -124,14 +124,14 @@ class ExampleRow(NamedTuple):
 class Panel(NamedTuple):
     """Part of the page: bars, curves, a table or images, and below them what the numbers mean.
 
-    meaning: sentences on the numbers. known: sentence on people's and published models' values, with the source.
+    meaning: sentences on the numbers. published: sentence on people's and published models' values, with the source.
     """
 
     title: str
     meaning: str
-    known: str = ""
-    bars: Sequence[Bar] = ()
-    curves: Sequence[Curve] = ()
+    published: str = ""
+    bars: Sequence[ValueBar] = ()
+    curves: Sequence[StrengthCurve] = ()
     head: Sequence[str] = ()  # of columns, of the table or of the images
     rows: Sequence[Sequence[str]] = ()
     images: Sequence[ExampleRow] = ()
@@ -312,7 +312,9 @@ class CardPage:
         curves = []
         for suppression, by_strength in accuracies.items():
             if len(by_strength) > 1:
-                curves.append(Curve(suppression.replace("_", " "), tuple(by_strength), tuple(by_strength.values())))
+                curves.append(
+                    StrengthCurve(suppression.replace("_", " "), tuple(by_strength), tuple(by_strength.values()))
+                )
         name = self._score_name(decisions).capitalize()
         return Panel(
             f"{name} by strength of suppression",
@@ -326,20 +328,20 @@ class CardPage:
         rows = cue_rows(decisions) if decisions.cues == CUES else []
         if not rows:
             return Panel("Shape bias", "")
-        total, known = rows[0], ""
+        total, published = rows[0], ""
         bars = [_bar(self.job.row, total["shape_bias"], total["shape_bias_low"], total["shape_bias_high"])]
         if has_published_categories(decisions):
             everybody = observers.pooled("people", observers.people())
             networks = [observer for observer in observers.observers() if observer.name in observers.KNOWN]
             for observer in (everybody, *networks):
                 bars.append(_bar(observer.name, observer.shape_bias, *observer.interval, is_ours=False))
-            known = f"People and the networks: decisions that {observers.CITATION} released, of their figure 4."
+            published = f"People and the networks: decisions that {observers.CITATION} released, of their figure 4."
         decided = total["shape"] + total["texture"]
         return Panel(
             "Shape bias",
             f"Share of the shape among {decided:,} decisions for either cue, on {total['images']:,} images whose shape "
             "and texture conflict. It says which cue wins, and reliance which one is missed: the two can disagree.",
-            known,
+            published,
             bars=bars,
         )
 
@@ -365,7 +367,7 @@ class CardPage:
         mce, meaning = self._metric("mce", name), "Accuracy under each corruption, the mean over its five severities."
         if math.isnan(mce):
             return Panel(f"Corruptions of {display_name(name)}", meaning, bars=bars)
-        errors = published_errors(KNOWN_NETWORK)
+        errors = cells.corruption_errors(KNOWN_NETWORK)
         return Panel(
             f"Corruptions of {display_name(name)}",
             f"{meaning} mCE, the mean of its errors by AlexNet's, is {100 * mce:.1f} %.",
@@ -374,21 +376,21 @@ class CardPage:
         )
 
     def _calibration(self) -> Panel:
-        """Return the calibration of the plain sets, a row each, by the measures that were taken."""
-        taken = []
+        """Return the calibration of the plain sets, a row each, by the measures that there are."""
+        available = []
         for measure in CALIBRATION:
             if any(not math.isnan(self._metric(measure, decisions.set)) for decisions in self.plain):
-                taken.append(measure)
+                available.append(measure)
         rows = []
         for decisions in self.plain:
             cells = [display_name(decisions.set)]
-            for measure in taken:
+            for measure in available:
                 value = self._metric(measure, decisions.set)
                 cells.append("" if math.isnan(value) else _in_unit(value, measures.find_measure(measure).unit))
             rows.append(cells)
-        head = ("set", *(CALIBRATION[measure][0] for measure in taken))
-        meaning = f"{'; '.join(CALIBRATION[measure][1] for measure in taken)}. Less is better."
-        return Panel("Calibration", meaning, head=head, rows=rows if taken else ())
+        head = ("set", *(CALIBRATION[measure][0] for measure in available))
+        meaning = f"{'; '.join(CALIBRATION[measure][1] for measure in available)}. Less is better."
+        return Panel("Calibration", meaning, head=head, rows=rows if available else ())
 
     def _examples(self, decisions: Decisions) -> Panel:
         """Return some images under suppressions, with the decisions on them."""
@@ -419,7 +421,7 @@ class CardPage:
 
     @staticmethod
     def _headline(decisions: Decisions) -> str:
-        """Return the measure that reliance is taken of: of images with several labels, the mean average precision."""
+        """Return the measure whose loss is reliance: mean average precision if images have several labels."""
         return "accuracy" if decisions.targets is None else "map"
 
     def _score_name(self, decisions: Decisions) -> str:
@@ -431,7 +433,7 @@ class CardPage:
         return member.task.chance(self._headline(decisions), member.source.y, len(member.source.classes))
 
     def _metric(self, measure: str, name: str) -> float:
-        """Return a measure of a set; NaN if it was not taken."""
+        """Return a measure of a set; NaN if there is none."""
         return self.metrics.get(str(record.MetricName("test", measure, name)), math.nan)
 
     def _score_under(self, decisions: Decisions, condition: str) -> float:
@@ -445,13 +447,6 @@ def _describe(condition: str) -> str:
     return "as it is" if condition == CLEAN else condition.replace("_", " ").replace("-", " ")
 
 
-def published_errors(network: str) -> list[float]:
-    """Return a published network's error under each corruption by AlexNet's (CE), as fractions."""
-    paper = cells.read(CORRUPTION_PAPER)
-    by_measure = paper.cells["", network]
-    return [cell["value"] for (_, measure), cell in by_measure.items() if measure.startswith("ce_")]
-
-
 def _bar(
     name: str,
     value: float,
@@ -459,9 +454,9 @@ def _bar(
     high: float = math.nan,
     mark: float = math.nan,
     is_ours: bool = True,
-) -> Bar:
+) -> ValueBar:
     """Return the bar of a fraction."""
-    return Bar(name, 100 * value, 100 * low, 100 * high, 100 * mark, is_ours)
+    return ValueBar(name, 100 * value, 100 * low, 100 * high, 100 * mark, is_ours)
 
 
 def _in_unit(value: float, unit: str) -> str:

@@ -229,3 +229,12 @@ def _standard_deviation(spread: float, runs: int, paper: Description) -> float:
         raise ValueError("a spread of one run: say how many there are, by runs or in a column n")
     deviation = spread * math.sqrt(runs) if paper.spread == "standard_error" else spread
     return deviation * math.sqrt((runs - int(paper.ddof)) / (runs - 1))
+
+
+def corruption_errors(row: str) -> list[float]:
+    """Return a row's printed error under each corruption of ImageNet-C by AlexNet's, as fractions.
+
+    Hendrycks et al., The Many Faces of Robustness, table 7.
+    """
+    by_measure = read("robustness").cells["", row]
+    return [cell["value"] for (_, measure), cell in by_measure.items() if measure.startswith("ce_")]
