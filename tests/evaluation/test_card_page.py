@@ -19,7 +19,7 @@ from biasbed.api.card import Card
 from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import card_page
-from biasbed.evaluation.card_page import ValueBar, CardPage, Panel
+from biasbed.evaluation.card_page import CardPage, Panel, ValueBar
 from biasbed.evaluation.evaluate_model import make_page
 from biasbed.published import cells
 from biasbed.suites import open_suite
