@@ -25,6 +25,7 @@ from torch import nn
 from biasbed import __version__, measures, record
 from biasbed.data.corruptions import BENCHMARK
 from biasbed.data.transforms import keyed_randomness
+from biasbed.datasets.suppressed import CLEAN
 from biasbed.errors import UsageError
 from biasbed.evaluation.cue_figure import has_published_categories
 from biasbed.evaluation.decision_tables import DecisionTables
@@ -34,7 +35,7 @@ from biasbed.evaluation.intervals import accuracy_interval
 from biasbed.evaluation.report import cue_rows
 from biasbed.published import cells, observers
 from biasbed.published.display_names import display_name
-from biasbed.suites.reliance_sets import CLEAN, SUFFIX, WHOLE_SUFFIX, conditions
+from biasbed.suites.reliance_sets import SUFFIX, WHOLE_SUFFIX, conditions
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
