@@ -252,15 +252,12 @@ class SearchKind(NamedTuple):
     trials: int
     repeats: int
     settings: Mapping[str, str]
-    stages: tuple[tuple[str, ...], ...] = ()  # settings that are searched first, and next; the others come last
 
 
 SEARCHES: Mapping[str, SearchKind] = {
     "auto": SearchKind("tpe", "median", 20, 1, {}),
     # Gulrajani & Lopez-Paz 2021, 5.1: random, repeated with all random choices made anew. It needs little disk.
     "domainbed": SearchKind("random", "none", 20, 3, {"keep": "best", "log_model": "false"}),
-    # As the Align-Conflict paper tunes: rates with all else at its default, then the method's own at the best rate.
-    "two_stage": SearchKind("random", "none", 10, 1, {}, stages=(("optim.lr",),)),
 }
 
 
@@ -270,19 +267,11 @@ class SweepOptions(CellOptions):
 
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched separately")
-    trials: int | Auto = setting(
-        "auto", "trainings per method, cell and repeat (auto: 20; two_stage: at most 10 per stage)"
-    )
+    trials: int | Auto = setting("auto", "trainings per method, cell and repeat (auto: 20)")
     repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
-    search: Literal["auto", "domainbed", "two_stage"] = setting(
-        "auto",
-        "domainbed: its random search of 20 trials, three times; two_stage: learning rates, then the method's own "
-        "settings at the best one",
-    )
-    sampler: Samplers | Auto = setting(
-        "auto", "how the next parameters are chosen (auto: tpe; domainbed, two_stage: random)"
-    )
-    pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed, two_stage: none)")
+    search: Literal["auto", "domainbed"] = setting("auto", "domainbed: its random search of 20 trials, three times")
+    sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed: random)")
+    pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed: none)")
     space: str = setting(
         "auto", "search space, a YAML (auto: <suite>/<data set>/<algorithm>.yaml, <suite>/.. or .. in sweeps/spaces/)"
     )

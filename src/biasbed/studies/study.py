@@ -30,8 +30,8 @@ from biasbed.tracking.tracker import PARENT_RUN
 
 # Files in a study's folder: its status, for `sync`; its table or, of a sweep, its searches; its cost.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
-TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"  # of a sweep
-LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLOTS)
+TRIALS, WINNERS = "trials.csv", "winners.yaml"  # of a sweep
+LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS)
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
 

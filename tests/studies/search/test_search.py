@@ -79,7 +79,6 @@ def test_from_start_to_winners(
 ) -> None:
     """Each cell has its own best settings, and `benchmark` trains each where it won."""
     launcher = FakeTrials(value=lambda words: 0.5 + (0.1 if words["test_domains"] == "art" else -0.1) * rate(words))
-    monkeypatch.setattr("biasbed.studies.search.plots.write_plots", lambda folder, states: [])
     flags = {**settings, "suite": "domains", "trials": "3", "study": "mine"}
     assert bed.run(launcher, monkeypatch, **flags) == 0
     printed = capsys.readouterr()

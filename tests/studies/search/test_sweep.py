@@ -104,7 +104,7 @@ def test_a_sweep_from_start_to_winners(
     from mlflow import MlflowClient
 
     files = MlflowClient(tracking).list_artifacts(parent.info.run_id)
-    assert {file.path for file in files} == {"ledger.csv", "plots", "sweep.yaml", "trials.csv", "winners.yaml"}
+    assert {file.path for file in files} == {"ledger.csv", "sweep.yaml", "trials.csv", "winners.yaml"}
 
     # Again: what failed is tried once more, then nothing is.
     again = FakeTrials()

@@ -21,12 +21,11 @@ from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item
-from biasbed.studies.search import stage_schedule, trials
 from biasbed.studies.search import storage as storages
+from biasbed.studies.search import trials
 from biasbed.studies.search.progress import TrialNews, make_table
 from biasbed.studies.search.results import SearchState, find_trainings
 from biasbed.studies.search.search import Search, Sweep
-from biasbed.studies.search.stages import NOTHING
 from biasbed.studies.status import read_status
 from biasbed.studies.study_table import Overrides
 from biasbed.system.signature import signature
@@ -187,7 +186,7 @@ class TrialFeed:
         for search, study in self.studies:
             all_trials = study.get_trials(deepcopy=False)
             states, count = {trial.state.name for trial in all_trials}, trials.count_positions(all_trials)
-            if "WAITING" in states or count < stage_schedule.count_open(search, all_trials):
+            if "WAITING" in states or count < search.trials:
                 self.is_open = True
                 if smallest is None or count < fewest:
                     fewest, smallest = count, SearchStudy(search, study)
@@ -200,12 +199,12 @@ class TrialFeed:
         self.heartbeats.add(trial._trial_id)
         all_trials = study.get_trials(deepcopy=False)
         position = trials.get_position(all_trials[trial.number], all_trials)
-        if trials.AGAIN not in trial.user_attrs and position >= stage_schedule.count_open(search, all_trials):
-            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last position of search or stage
+        if trials.AGAIN not in trial.user_attrs and position >= search.trials:
+            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last position
             self._tell(trial, Ending("FAIL"))
             return None
         trial.set_user_attr(trials.POSITION, position)
-        settings = self._draw_settings(search, trial, position, all_trials)
+        settings = self._draw_settings(search, trial)
         for earlier in trials.select_trained(all_trials):
             if search.settings(earlier) == settings:
                 self._repeat_ending(trial, earlier)
@@ -223,20 +222,13 @@ class TrialFeed:
             end_open_run(run_id, run, self.say)
         return TrialItem(run=run, status=read_status(run, {}), search=search, trial=trial)
 
-    def _draw_settings(
-        self, search: Search, trial: Trial, position: int, all_trials: Sequence[FrozenTrial]
-    ) -> Overrides:
-        """Return a trial's settings, of those that are searched; Optuna draws those of its stage."""
+    def _draw_settings(self, search: Search, trial: Trial) -> Overrides:
+        """Return a trial's settings, of those that are searched; Optuna draws them."""
         if trials.DEFAULT in trial.user_attrs:
             if search.default.is_inside:  # else Optuna accepts no parameters of it
                 search.space.suggest(trial)
             return search.default.overrides
-        stage = stage_schedule.stage_at(search, position)
-        if trials.FIXED not in trial.user_attrs and len(search.stages) > 1:
-            fixed = stage_schedule.fix_settings(search, stage, all_trials) or NOTHING
-            trial.set_user_attr(trials.FIXED, fixed.plain())
-        drawn = stage.space.suggest(trial)
-        return search.in_order({**trial.user_attrs.get(trials.FIXED, {}).get("words", {}), **drawn})
+        return search.space.suggest(trial)
 
     def _repeat_ending(self, trial: Trial, earlier: FrozenTrial) -> None:
         """Tell Optuna the result of an earlier trial with equal settings: nothing is trained twice."""

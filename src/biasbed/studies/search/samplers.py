@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from optuna import pruners, samplers
@@ -10,7 +10,6 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from biasbed import record
-from biasbed.studies.search.stages import IN_ORDER, SearchStage
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -25,29 +24,7 @@ STARTUP = 10  # random trials before a model of the others is fitted
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
 
 
-class DelegatingSampler(BaseSampler):
-    """Sampler that draws by `inner`, which sees the trials that `visible` leaves."""
-
-    inner: BaseSampler
-
-    def visible(self, study: Study) -> Study:
-        raise NotImplementedError
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(self.visible(study), trial)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self.inner.sample_relative(self.visible(study), trial, search_space)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self.inner.sample_independent(self.visible(study), trial, param_name, param_distribution)
-
-
-class KeyedSampler(DelegatingSampler):
+class KeyedSampler(BaseSampler):
     """Sampler made anew for each trial, with a seed made of the search's seed and the trial's position.
 
     Optuna's samplers draw from one stream, which a resumed search would begin again, with the same parameters.
@@ -57,12 +34,22 @@ class KeyedSampler(DelegatingSampler):
         self.make, self.seed, self.position = make, seed, position
         self.inner = make(seed)
 
-    def visible(self, study: Study) -> Study:
-        return hide_undrawn(study)
-
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         self.inner = self.make(_key(self.seed, self.position(trial)))
-        self.inner.before_trial(self.visible(study), trial)
+        self.inner.before_trial(hide_undrawn(study), trial)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.inner.infer_relative_search_space(hide_undrawn(study), trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return self.inner.sample_relative(hide_undrawn(study), trial, search_space)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self.inner.sample_independent(hide_undrawn(study), trial, param_name, param_distribution)
 
 
 class NamedRandomSampler(samplers.RandomSampler):
@@ -109,51 +96,9 @@ def hide_undrawn(study: Study) -> Study:
     return cast("Study", _FilteredStudy(study, lambda trial: bool(trial.params) or not trial.state.is_finished()))
 
 
-class StagedSampler(DelegatingSampler):
-    """Sampler of a search in stages. A stage's sampler sees that stage's trials only: others differ in parameters."""
-
-    def __init__(self, parts: Sequence[tuple[SearchStage, BaseSampler]], position: PositionOf) -> None:
-        """parts: the stages in order, each with its sampler."""
-        self.parts, self.position = parts, position
-        self.stage, self.inner = parts[0]
-
-    def visible(self, study: Study) -> Study:
-        # A running trial has a position, but it may not be noted yet.
-        positions = range(self.stage.first, self.stage.end)
-        return cast("Study", _FilteredStudy(study, lambda trial: self.position(trial) in positions))
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        position = self.position(trial)
-        self.stage, self.inner = next((part for part in self.parts if position < part[0].end), self.parts[-1])
-        self.inner.before_trial(self.visible(study), trial)
-
-
-class PointSampler(samplers.RandomSampler):
-    """Sampler that takes the points of a stage in order; of several commands none takes another's point.
-
-    Optuna's sampler for finite spaces may draw a point that another trial is just training, and leave one out for that.
-    """
-
-    def __init__(self, stage: SearchStage, position: PositionOf) -> None:
-        super().__init__(seed=0)
-        self.stage, self.position = stage, position
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self.stage.point(self.position(trial))[param_name]
-
-
 def make_sampler(search: Search, position: PositionOf) -> BaseSampler:
     """Make the sampler of a search."""
-    parts: list[tuple[SearchStage, BaseSampler]] = []
-    for stage in search.stages:
-        if stage.sampler == IN_ORDER:
-            parts.append((stage, PointSampler(stage, position)))
-        else:
-            sampler = make_keyed_sampler(stage.sampler, search.seed, stage.space.is_conditional, position)
-            parts.append((stage, sampler))
-    return parts[0][1] if len(parts) == 1 else StagedSampler(parts, position)
+    return make_keyed_sampler(search.sampler, search.seed, search.space.is_conditional, position)
 
 
 def make_keyed_sampler(name: str, seed: int, is_conditional: bool, position: PositionOf) -> BaseSampler:

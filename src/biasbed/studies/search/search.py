@@ -18,7 +18,7 @@ from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
-from biasbed.studies.search import stages, trials
+from biasbed.studies.search import trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.study_table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
@@ -47,7 +47,7 @@ class Search:
     unit: str  # of the metric
     maximize: bool
     is_oracle: bool  # the metric is measured on test sets
-    stages: tuple[stages.SearchStage, ...]  # one after the other
+    trials: int
     sampler: str
     pruner: str
     default: Default  # the method's default settings
@@ -60,11 +60,6 @@ class Search:
     @property
     def seed(self) -> int:
         return self.run.seed
-
-    @property
-    def trials(self) -> int:
-        """Number of trials."""
-        return self.stages[-1].end
 
     @property
     def cell(self) -> str:
@@ -84,8 +79,6 @@ class Search:
     def space_hash(self) -> str:
         """Hash of the space and of how it is searched: equal in all repeats, and in all cells of a data set."""
         excluded = {"sweep", "cell", "seed", "heartbeat"}
-        if [stage.sampler for stage in self.stages] == [self.sampler]:  # a single stage: space and sampler say all
-            excluded.add("stages")
         return record.digest({name: value for name, value in self.description.items() if name not in excluded})
 
     def trial_name(self, position: int) -> str:
@@ -96,17 +89,13 @@ class Search:
         """Return a trial's settings, of those that are searched, as on a command line."""
         if trials.DEFAULT in trial.user_attrs:
             return self.default.overrides
-        return self.in_order({**stages.read_fixed(trial).overrides, **self.space.format(trial.params)})
+        return self.space.format(trial.params)
 
     def parameters(self, trial: FrozenTrial) -> Parameters:
         """Return Optuna's values of the trial's settings, as far as they lie inside the space."""
         if trials.DEFAULT in trial.user_attrs:
             return self.default.parameters
-        return {**stages.read_fixed(trial).parameters, **trial.params}
-
-    def in_order(self, overrides: Overrides) -> Overrides:
-        """Return the settings in the order of the space."""
-        return {name: overrides[name] for name in self.space.names if name in overrides}
+        return trial.params
 
     def plan_trial(self, overrides: Overrides, position: int, launcher: Launcher) -> PlannedRun:
         """Plan the training of a trial. overrides: its searched settings. UsageError if they do not fit together."""
@@ -220,13 +209,10 @@ def _plan_searches(
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
     objective = choose_objective(options.objective, list_objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    sampler, num_trials = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
+    sampler, asked = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
     if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
-    try:
-        planned = stages.plan_stages(space, default, SEARCHES[options.search].stages, sampler, num_trials)
-    except UsageError as error:
-        raise UsageError(f"search={options.search}: {error}") from None
+    num_trials, messages = _limit_trials(space, default, asked)
     searches = []
     for repeat, run in enumerate(runs):
         parts = (options.study, job.algorithm, job.cell, f"r{repeat}" if repeats > 1 else "")
@@ -242,14 +228,24 @@ def _plan_searches(
             unit=measures.described(job.protocol, objective.metric).unit,
             maximize=objective.maximize,
             is_oracle=objective.metric.startswith("test/"),
-            stages=planned.stages,
+            trials=num_trials,
             sampler=sampler,
             pruner=str(options.value_or_default("pruner")),
             default=default,
             description={},
         )
         searches.append(dataclasses.replace(search, description=_describe(search, job, options.heartbeat)))
-    return PlannedSearches(job.config, searches, planned.messages)
+    return PlannedSearches(job.config, searches, messages)
+
+
+def _limit_trials(space: Space, default: Default, asked: int) -> tuple[int, list[str]]:
+    """Return the number of trials, and a message if a finite space has fewer points than were asked for."""
+    count = space.points(at_most=asked)
+    number = min(asked, count + (not default.is_inside))  # a default outside of the space is none of its points
+    if number == asked:
+        return number, []
+    besides = "" if default.is_inside else " besides its default"
+    return number, [f"its space has {count} points only{besides}, so it has {number} trials"]
 
 
 def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
@@ -266,7 +262,6 @@ def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
         "settings": {**settings, "protocol": job.protocol.hash, "data": job.fingerprint},
         "sampler": search.sampler,
         "pruner": search.pruner,
-        "stages": "; then ".join(stage.title for stage in search.stages),
         "seed": search.seed,
         "heartbeat": heartbeat,
     }

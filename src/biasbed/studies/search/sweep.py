@@ -18,7 +18,7 @@ from biasbed.studies.display import Display
 from biasbed.studies.dry_run import list_missing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.runner import Runner
-from biasbed.studies.search import plots, results
+from biasbed.studies.search import results
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search.feed import TrialFeed, refuse_unsent, send_unsent
 from biasbed.studies.search.progress import make_table
@@ -77,8 +77,7 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
         states = [SearchState(search, ()) for search in plan.searches]
     lines = []
     for search in plan.searches:
-        stages = [f"{stage.title}: {stage.trials} trials" for stage in search.stages]
-        space = "; then, with the best of these, ".join(stages)
+        space = f"{', '.join(search.space.names)} ({search.sampler}): {search.trials} trials"
         lines.append(f"{search.title}: {space}; {search.pruner} pruner, seed {search.seed}; {search.metric}")
     lines += make_table(plan.study, states, plan.workers).lines
     return [*lines, f"{plan.workers} at a time; storage {storages.public_url(url)}"]
@@ -160,7 +159,7 @@ class SweepRun:
             print(f"train the best with fresh seeds: {again}")
 
     def _write_results(self, states: Sequence[SearchState]) -> None:
-        """Write trials, ledger, table of winners and plots."""
+        """Write trials, ledger and table of winners."""
         plan, folder = self.plan, self.plan.folder
         results.write_trials(folder / tracked.TRIALS, states)
         lines = results.make_ledger_lines(states)
@@ -172,7 +171,6 @@ class SweepRun:
             origin = {"objective": plan.searches[0].metric, "oracle": str(bool(plan.oracle)).lower()}
             content = winners.make_table(plan.study, plan.config.suite, best, plan.seeds, plan.settings, origin)
             write_whole(folder / tracked.WINNERS, yaml.safe_dump(content, sort_keys=False))
-        plots.write_plots(folder / tracked.PLOTS, states)
 
 
 def _count_left(state: SearchState) -> int:

@@ -28,7 +28,6 @@ DEFAULT = "default"  # has the method's default parameters
 SURPLUS = "surplus"  # two commands took the last position: this trial came second, and never trains
 COMMAND = "command"  # claim of the command that has it, renewed with each heartbeat
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
-FIXED = "given"  # settings that its stage does not search
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
 
@@ -97,7 +96,7 @@ def retry(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
 
     if deaths > limit:
         return False
-    kept = {name: trial.user_attrs[name] for name in (DEFAULT, FIXED) if name in trial.user_attrs}
+    kept = {name: trial.user_attrs[name] for name in (DEFAULT,) if name in trial.user_attrs}
     index = get_position(trial, study.get_trials(deepcopy=False))
     study.add_trial(
         create_trial(
