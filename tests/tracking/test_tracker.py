@@ -19,18 +19,15 @@ import pytest
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.evaluation import models
-from biasbed.system import signature as signatures
 from biasbed.system.processes import end_by
-from biasbed.system.signature import new_claim, signature
-from biasbed.tracking import claims, server
 from biasbed.tracking import folder as run_folder
+from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
 from biasbed.training import recovery
 from biasbed.training.sync import model_logger, send_unless_sent
 from helpers.runs import all_runs
-
-ELSEWHERE = "another-boot another-namespace 1 1"  # a process of another machine
 
 
 @pytest.fixture
@@ -185,13 +182,13 @@ def test_no_run_is_deleted_for_results_that_were_read_from_it(folder: RunFolder,
 def test_the_tags_of_a_folder_s_state_do_not_decide_whose_its_run_is(folder: RunFolder, tracking: str) -> None:
     finished_offline(folder)
     state = folder.read_state()
-    forged = {claims.START: "1 host another", claims.IMPORT: "x", record.ORIGIN_RUN: "a" * 32, RESULTS: "x"}
+    forged = {IMPORT: "x", record.ORIGIN_RUN: "a" * 32, RESULTS: "x"}
     folder.write_state({**state, "tags": {**state["tags"], **forged}})
     send(folder)
     (run,) = all_runs(tracking)
     assert (run.info.status, rows(tracking, run.info.run_id)) == ("FINISHED", [(1, 100)])
     assert run.data.tags[RESULTS] == folder.results
-    assert not {claims.IMPORT, record.ORIGIN_RUN} & run.data.tags.keys()
+    assert not {IMPORT, record.ORIGIN_RUN} & run.data.tags.keys()
 
 
 # --- copies of finished results ---------------------------------------------------------------------------------------
@@ -216,55 +213,23 @@ def test_copies_of_a_finished_folder_are_sent_once(folder: RunFolder, tracking: 
     first, second = copied(finished_offline(folder)), copied(folder, "another")
     run_id = send(first)
     for copy in (second, folder):
-        with pytest.raises(SentElsewhere, match=f"its results were sent as run {run_id}, by process"):
+        with pytest.raises(SentElsewhere, match=f"its results were sent as run {run_id}"):
             send(copy)
         assert (copy.read_state()["sent"], copy.read_state()["run_id"]) == (True, run_id)
     assert [run.info.run_id for run in all_runs(tracking)] == [run_id]
 
 
-@pytest.mark.parametrize("who", ["first", "second"])
-def test_of_two_copies_that_are_sent_at_once_one_is_left_alone(
-    who: str, folder: RunFolder, tracking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_of_two_copies_that_were_open_at_once_is_left_alone(folder: RunFolder, tracking: str) -> None:
     """Both open their runs before either has results."""
-    folders = {"first": finished_offline(folder), "second": copied(folder)}
-    trackers = {name: Tracker(folder) for name, folder in folders.items()}
-    for tracker in trackers.values():
+    first, second = Tracker(finished_offline(folder)), Tracker(copied(folder))
+    for tracker in (first, second):
         tracker.reopen()
     assert len(all_runs(tracking)) == 2
-    with monkeypatch.context() as patch:
-        patch.setattr(signatures, "signature", lambda: ELSEWHERE)
-        patch.setattr(trackers[who], "_send_files", lambda *names: None)
-        other = trackers["second" if who == "first" else "first"]
-        # The other one has claimed its run, and has not ended it, when this one begins to send its results.
-        for name, value in {RESULTS: other.folder.results, claims.START: new_claim()}.items():
-            other._client.set_tag(other.run_id, name, value)
-    with pytest.raises(SentElsewhere, match="are being sent as run"):
-        trackers[who].finish()
-    assert [run.info.run_id for run in all_runs(tracking)] == [other.run_id]
-    other.finish()
-    with pytest.raises(SentElsewhere, match="were sent as run"):
-        send(folders[who])
+    first.finish()
+    with pytest.raises(SentElsewhere, match=f"were sent as run {first.run_id}"):
+        second.finish()
     (run,) = all_runs(tracking)
-    assert (run.info.status, rows(tracking, run.info.run_id)) == ("FINISHED", [(1, 100)])
-
-
-def test_a_run_that_a_killed_sync_left_holds_nothing_back(
-    folder: RunFolder, tracking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = copied(finished_offline(folder))
-    killed = Tracker(copy)
-    killed.reopen()
-    gone = " ".join([*signature().split()[:3], "1"])  # of a process that has ended
-    with monkeypatch.context() as patch:
-        patch.setattr(signatures, "signature", lambda: gone)
-        for name, value in {RESULTS: copy.results, claims.START: new_claim()}.items():
-            killed._client.set_tag(killed.run_id, name, value)
-    run_id = send(folder)
-    with pytest.raises(SentElsewhere, match=f"were sent as run {run_id}"):
-        send(copy)
-    (run,) = all_runs(tracking)
-    assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
+    assert (run.info.run_id, run.info.status) == (first.run_id, "FINISHED")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from biasbed import record
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 EXPERIMENT = "biasbed-published"
-RUNS_AT_A_TIME = 100  # between two searches for runs that another command makes; a kill leaves as many unfinished
 
 
 def names() -> tuple[str, ...]:
@@ -51,45 +49,28 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
 
 def import_paper(paper: Paper, tracking_uri: str = "auto") -> int:
     """Log the runs of a paper, or of any other report of results, as `import_runs` does."""
+    from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
     from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer
 
     server = resolve_uri(tracking_uri)
     runs = paper.runs()
-    present = _clear_unfinished(server, paper)
-    missing = [run for run in runs if paper.run_key(run) not in present]
-    uri, made = places.public_uri(server), 0
-    if missing:
-        print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
-        with guarded(server):
-            client = writer(server)
-            experiment = experiment_id(client, server, EXPERIMENT)
-            for start in range(0, len(missing), RUNS_AT_A_TIME):
-                made += _log(server, experiment, paper, missing[start : start + RUNS_AT_A_TIME])
-        print(f"{made} runs imported into {uri}, study {paper.study}", flush=True)
-        if made < len(missing):
-            print(f"{len(missing) - made} left to another command, which imports them at this moment", flush=True)
-    else:
-        print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
+    uri = places.public_uri(server)
+    with importing(server):
+        complete = find_complete(server, kind="published", study=paper.study)
+        present = {run.data.tags.get(record.RUN_KEY, "") for run in complete}
+        missing = [run for run in runs if paper.run_key(run) not in present]
+        if missing:
+            print(f"importing {len(missing)} runs of {paper.citation}", flush=True)
+            fill = functools.partial(_fill, server, paper.protocol, paper.protocol.to_json())
+            with guarded(server):
+                experiment = experiment_id(writer(server), server, EXPERIMENT)
+                for run in missing:
+                    make_run(server, experiment, NewRun(run.name, paper.tags(run), functools.partial(fill, run)))
+            print(f"{len(missing)} runs imported into {uri}, study {paper.study}", flush=True)
+        else:
+            print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
     print(f"to analyse them: {commands.typed('analyze', {'study': paper.study})}", flush=True)
-    return made
-
-
-def _clear_unfinished(server: str, source: Paper) -> set[str]:
-    """Delete unfinished runs of an interrupted import and return the run keys of the others."""
-    from biasbed.tracking.claims import ended
-
-    runs = ended(server, kind="published", study=source.study)
-    return {run.data.tags.get(record.RUN_KEY, "") for run in runs}
-
-
-def _log(server: str, experiment: str, source: Paper, runs: Sequence[PublishedRun]) -> int:
-    """Make runs and return their number, without those that another command has made, or is making."""
-    from biasbed.tracking.claims import NewRun, make_runs
-
-    fill = functools.partial(_fill, server, source.protocol, source.protocol.to_json())
-    new_runs = [NewRun(run.name, source.tags(run), functools.partial(fill, run)) for run in runs]
-    made = make_runs(server, experiment, new_runs, record.RUN_KEY, {"study": source.study})
-    return sum(run.rival is None for run in made)
+    return len(missing)
 
 
 def _fill(server: str, protocol: record.Protocol, protocol_text: str, run: PublishedRun, new_run: Run) -> None:

@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from biasbed import plugin_loader, record
 from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
@@ -25,10 +25,10 @@ from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
 from biasbed.system.processes import ignore_first_signal, postponed, signal_of
-from biasbed.system.signature import new_claim
 from biasbed.system.strict import read_text
-from biasbed.tracking import claims, notes
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import StoredRun, find_runs
@@ -54,13 +54,13 @@ RETRY_AFTER = 15.0  # seconds between attempts to reach it before the end
 
 RESULTS = "biasbed.results"  # tag: digest of the journal
 # Tags that no folder's state decides, as it may be a stranger's.
-OWNING = (claims.START, claims.IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
+OWNING = (IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
 
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
 
 
 class SentElsewhere(Failure):
-    """A run with the same results is on the server, or is being sent by another command."""
+    """A finished run with the same results is on the server: the folder is a copy."""
 
 
 def is_at(state: Record, uri: str) -> bool:
@@ -124,10 +124,15 @@ class Tracker:
 
     def _refuse_sent(self, state: Record) -> None:
         """Note that the results were sent, and raise SentElsewhere, if another folder's run has exactly these."""
-        for run in self._runs_with_results():
-            if run.info.status == "FINISHED" and run.data.tags.get(record.FOLDER_ID) != state["tags"][record.FOLDER_ID]:
+        results, folder_id = self.folder.results, state["tags"][record.FOLDER_ID]
+        for run in find_runs(self.uri, results=results) if results else ():
+            if run.info.status == "FINISHED" and run.data.tags.get(record.FOLDER_ID) != folder_id:
                 self._delete_own(state)
-                self._leave_to(run)
+                self.run_id = ""
+                address = places.public_uri(self.uri)
+                state = {**self.folder.own_state(), "run_id": run.info.run_id, "tracking_uri": address}
+                self.folder.write_state({**state, "sent": True})
+                raise SentElsewhere(f"{self.folder.path} is left alone: its results were sent as run {run.info.run_id}")
 
     def _open(self, state: Record) -> None:
         """Open the run and send everything; then delete the folder's other runs.
@@ -138,8 +143,7 @@ class Tracker:
         previous = self._find_own(state)
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         self._given_run = None
-        for name, value in _owning(state).items():
-            self._client.set_tag(self.run_id, name, value)
+        self._client.set_tag(self.run_id, record.FOLDER_ID, state["tags"][record.FOLDER_ID])
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -200,7 +204,7 @@ class Tracker:
 
     def _created(self, state: Record) -> str:
         self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
-        tags = _describing(state) | _owning(state)
+        tags = {**_describing(state), record.FOLDER_ID: state["tags"][record.FOLDER_ID]}
         tags.pop(NOTE, None)  # it contains the run's id
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
@@ -260,7 +264,7 @@ class Tracker:
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
         """Send results and the model, and end the run. Waits for an unreachable server, then raises Failure.
 
-        Raises SentElsewhere if a copy of the folder has sent the same results, or is sending them.
+        Raises SentElsewhere if a copy of the folder has sent the same results.
         """
         self.folder.mark_done()
         deadline = time.monotonic() + PATIENCE
@@ -312,9 +316,8 @@ class Tracker:
     def _send_results(self) -> None:
         if self._behind:
             self._catch_up()
-        for name, value in {RESULTS: self.folder.results, claims.START: new_claim()}.items():
-            self._client.set_tag(self.run_id, name, value)
-        self._yield_to_copy()
+        self._refuse_sent(self.folder.own_state())
+        self._client.set_tag(self.run_id, RESULTS, self.folder.results)
         figures = sorted(path.name for path in self.folder.path.glob("*.png"))
         tables = (*record.EVALUATION_FILES, *plugin_loader.offers("decision_table"))
         self._send_files("predictions", record.EXAMPLES_FILE, *tables, *figures)
@@ -322,35 +325,6 @@ class Tracker:
         refuse_links(best)
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
-        self._yield_to_copy()  # again: one of two commands may look before it can see the other's run, but not twice
-
-    def _runs_with_results(self) -> list[StoredRun]:
-        """Return the runs that have, or are getting, exactly the folder's results."""
-        results = self.folder.results
-        runs = find_runs(self.uri, results=results) if results else []
-        return [run for run in runs if run.info.status in ("RUNNING", "FINISHED")]
-
-    def _yield_to_copy(self) -> None:
-        """Delete the run and raise SentElsewhere if a copy of the folder has a run of the same results that stays."""
-        runs = self._runs_with_results()
-        our_run = next((run for run in runs if run.info.run_id == self.run_id), None)
-        rival = None if our_run is None else claims.find_rival(our_run, runs)
-        if rival is not None:
-            self._client.delete_run(self.run_id)
-            self._leave_to(rival)
-
-    def _leave_to(self, run: StoredRun) -> NoReturn:
-        """Leave the results to the run of a copy, and raise SentElsewhere."""
-        self.run_id = ""
-        path, claim = self.folder.path, claims.read_claim(run) or "another command"
-        if run.info.status == "RUNNING":
-            raise SentElsewhere(
-                f"{path} is left alone: its results are being sent as run {run.info.run_id}, by {claim}; the same "
-                "command sends what is missing then"
-            )
-        state = {**self.folder.own_state(), "run_id": run.info.run_id, "tracking_uri": places.public_uri(self.uri)}
-        self.folder.write_state({**state, "sent": True})
-        raise SentElsewhere(f"{path} is left alone: its results were sent as run {run.info.run_id}, by {claim}")
 
     def add_model(self, log_model: Callable[[str], None]) -> bool:
         """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""
@@ -484,11 +458,6 @@ class Tracker:
 def _describing(state: Record) -> dict[str, str]:
     """Return the tags of a folder's state that describe its run, without those that say whose it is."""
     return {name: text for name, text in state["tags"].items() if name not in OWNING}
-
-
-def _owning(state: Record) -> dict[str, str]:
-    """Return the tags that say whose a run is."""
-    return {record.FOLDER_ID: state["tags"][record.FOLDER_ID], claims.START: new_claim()}
 
 
 def _noted(state: Record, outcome: str = "") -> Record:

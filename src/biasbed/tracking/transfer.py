@@ -17,9 +17,9 @@ from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
-from biasbed.tracking.claims import IMPORT, MadeRun, NewRun, ended, make_runs, read_claim
 from biasbed.tracking.export_formats import ExportFormat
-from biasbed.tracking.run_reader import MetricRow, StoredRun, find_runs
+from biasbed.tracking.imported_runs import IMPORT, NewRun, find_complete, importing, make_run
+from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)
@@ -87,7 +87,7 @@ def _study_runs(uri: str, study: str) -> list[Any]:
 def _described(uri: str, run: Any) -> ArchivedRun:
     """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
     client, tags = writer(uri), dict(run.data.tags)
-    tags.pop(IMPORT, "")  # the claim of an import to this server
+    tags.pop(IMPORT, "")
     parent = tags.pop(notes.PARENT, "")
     if parent:
         parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)
@@ -126,17 +126,16 @@ def _rows(uri: str, run: Any) -> list[MetricRow]:
 def import_archive(source: str, listed: bool = True) -> int:
     """Make the archive's runs on the tracking server and return the number of new ones.
 
-    Runs that exist, imported or trained here, are kept. Runs that an interrupted import left are made anew, and runs
-    that another command imports at the same time are left to it. listed: print the name of each. Raises UsageError for
-    a file that is no complete archive, before anything is made; Failure if the server fails.
+    Runs that exist, imported or trained here, are kept. Runs that an interrupted import left are made anew. listed:
+    print the name of each. Raises UsageError for a file that is no complete archive, before anything is made; Failure
+    if the server fails.
     """
     path = Path(source).expanduser()
     if not path.is_file():
         raise UsageError(f"source={source}: there is no such file")
     uri = resolve_uri()
     made: list[ArchivedRun] = []
-    left: list[StoredRun] = []
-    with Archive(path) as archive:
+    with Archive(path) as archive, importing(uri):
         present: dict[str, str] = {}
         for run in archive.runs:
             existing = _find_origin(uri, run.run_id)
@@ -145,20 +144,13 @@ def import_archive(source: str, listed: bool = True) -> int:
         missing = [run for run in archive.runs if run.run_id not in present]
         for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
             with guarded(uri):
-                run_id, rival = _make(uri, archive, run, present)
-            present[run.run_id] = run_id
-            if rival is None:
-                made.append(run)
-            elif rival.info.status == "RUNNING":
-                left.append(rival)
-    kept = len(archive.runs) - len(made) - len(left)
+                present[run.run_id] = _make(uri, archive, run, present)
+            made.append(run)
+    kept = len(archive.runs) - len(made)
     summary = f"{len(made)} runs imported to {places.public_uri(uri)}"
     if kept:
         summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
     print(summary)
-    if left:
-        maker = read_claim(left[0]) or "another command"
-        print(f"{len(left)} left to {maker}, which imports them at this moment")
     if listed:
         for run in made:
             print(f"  {run.name}: run {present[run.run_id]}")
@@ -170,11 +162,11 @@ def _find_origin(uri: str, run_id: str) -> str | None:
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
-    return next((str(run.info.run_id) for run in ended(uri, origin_run=run_id)), None)
+    return next((str(run.info.run_id) for run in find_complete(uri, origin_run=run_id)), None)
 
 
-def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> MadeRun:
-    """Make a run. present: origin id -> id here, for the parent."""
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
+    """Make a run and return its id. present: origin id -> id here, for the parent."""
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
     parent = present.get(run.parent) or (_find_origin(uri, run.parent) if run.parent else None)
     if parent:
@@ -187,7 +179,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
         period=(run.start_time, run.end_time),
     )
     experiment = experiment_id(writer(uri), uri, run.experiment)
-    return make_runs(uri, experiment, [new_run], record.ORIGIN_RUN, {"origin_run": run.run_id})[0]
+    return make_run(uri, experiment, new_run)
 
 
 def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
