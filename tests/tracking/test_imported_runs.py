@@ -30,7 +30,7 @@ def test_a_second_import_waits_for_the_first(tracking: str, monkeypatch: pytest.
     monkeypatch.setattr(files, "GIVE_UP_AFTER", 0.05)
     with (
         imported_runs.importing(tracking),
-        pytest.raises(Failure, match="import.lock is held by process"),
+        pytest.raises(Failure, match=r"import\.lock is held by process"),
         imported_runs.importing(tracking),
     ):
         pass
