@@ -122,7 +122,7 @@ class Bed:
         """A command's runner, that nothing has been asked of yet."""
         self.home.mkdir(exist_ok=True)
         plan, options = self.plan(launcher, settings, **more), self.options(**more)
-        storage = storages.open_storage(f"sqlite:///{self.home / 'sweep.db'}")
+        storage = storages.open_storage(f"sqlite:///{self.home / 'sweep.db'}", options.heartbeat, options.retries)
         plan.folder.mkdir(parents=True, exist_ok=True)
         feed = TrialFeed(plan, storage, options, launcher, Display(plan.study, plan.workers))
         return Runner([], plan.workers, launcher, options.retries, feed, feed=feed, pause=0.001)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,13 +19,13 @@ from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState, make_ledger_lines
 from biasbed.system.processes import Interrupted
-from biasbed.system.signature import is_gone, new_claim, signature
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE
 from biasbed.tracking.tracker import Tracker
 from helpers.fake_trials import Bed, FakeTrials, feed_of, finish, score
 
-OTHER = "another-boot another-namespace 1 1"  # a command on another machine
+if TYPE_CHECKING:
+    from optuna import Study
 
 
 def first_state(feed: TrialFeed) -> SearchState:
@@ -60,7 +58,6 @@ def test_two_commands_train_each_place_once(bed: Bed) -> None:
     launchers = [FakeTrials(), FakeTrials()]
     both: dict[str, Any] = {"trials": 6, "algorithms": ("erm", "infodrop"), "workers": 2}
     commands = [bed.begin(launcher, **both) for launcher in launchers]
-    feed_of(commands[1]).name = feed_of(commands[1]).heartbeats.command = OTHER
     threads = [threading.Thread(target=command.run) for command in commands]
     for thread in threads:
         thread.start()
@@ -105,22 +102,29 @@ def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
     assert trials.count_attempts(first_state(last).all_trials, 3) == 2
 
 
+def silence(study: Study, trial: int) -> None:
+    """Let a trial's last heartbeat be an hour old."""
+    from sqlalchemy import text
+
+    storage: Any = study._storage
+    with storage._backend.engine.begin() as connection:
+        change = "UPDATE trial_heartbeats SET heartbeat = datetime('now', '-1 hour') WHERE trial_id = :trial"
+        connection.execute(text(change), {"trial": trial})
+
+
 def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -> None:
     command = bed.begin(FakeTrials())
     search, study = feed_of(command).studies[0]
-    gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    name = signature(gone.pid)
-    assert not is_gone(name)
-    gone.kill()
-    gone.wait()
-    assert is_gone(name)
-    assert not is_gone(signature())
-    assert not is_gone("")
+    storage = feed_of(command).heartbeats.storage
     for _ in range(3):  # retries=2
         trial = study.ask()
-        trial.set_user_attr(trials.COMMAND, new_claim(name))
+        storage.record_heartbeat(trial._trial_id)
+        trial.set_user_attr(trials.HOST, "another")
         trial.set_user_attr(trials.POSITION, 0)
-        trials.release_abandoned(study, signature(), (), seconds=60.0, limit=2)
+        trials.release_stale(study, seconds=60.0, limit=2)
+        assert study.trials[trial.number].state.name == "RUNNING"
+        silence(study, trial._trial_id)
+        trials.release_stale(study, seconds=60.0, limit=2)
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
     assert trials.select_outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
     assert trials.retry_failed(study, 2) == 1
@@ -131,14 +135,14 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
 
 
 def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
-    """One on another machine, which can't be looked at; and one that died before it could say who it is."""
+    """One that died after its last heartbeat, and one that died before its first."""
     launcher = FakeTrials()
     command = bed.begin(launcher, heartbeat=1)
-    feed = feed_of(command)
-    study = feed.studies[0][1]
+    study = feed_of(command).studies[0][1]
     silent, unknown = study.ask(), study.ask()
-    silent.set_user_attr(trials.COMMAND, new_claim(OTHER))
-    trials.release_abandoned(study, feed.name, (), seconds=60.0, limit=2)
+    feed_of(command).heartbeats.storage.record_heartbeat(silent._trial_id)
+    silent.set_user_attr(trials.HOST, "another")
+    trials.release_stale(study, seconds=60.0, limit=2)
     assert {trial.state.name for trial in study.trials} == {"RUNNING"}
     done = first_state(finish(command))
     assert trials.count_states(done.outcomes)["complete"] == 6
@@ -191,7 +195,6 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
             feed.items[0].report()  # its evaluations came before it was taken over
             trials.give_up(study, study.trials[1], 2)
             heir = study.ask()
-            heir.set_user_attr(trials.COMMAND, new_claim(OTHER))
             heir.set_user_attr(trials.FOLDER, "/elsewhere" if elsewhere else str(feed.items[0].run.base))
             study.tell(heir, 0.5)
         return is_time
@@ -213,7 +216,7 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
     study.ask()
     study.ask()
     for _ in range(4):  # retries=2
-        trials.release_abandoned(study, signature(), (), seconds=0.0, limit=2)
+        trials.release_stale(study, seconds=0.0, limit=2)
         assert trials.count_states(trials.select_outcomes(study.trials))["waiting"] == 2
         assert {trials.get_position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 

@@ -8,6 +8,7 @@ Answers: When does a sweep stop a trial early?
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from biasbed.studies.search.results import SearchState, find_trainings
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.status import read_status
 from biasbed.studies.study_table import Overrides
-from biasbed.system.signature import signature
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.notes import NOTE
 from biasbed.tracking.server import find_run, guarded, resolve_uri, writer
@@ -112,8 +112,7 @@ class TrialFeed:
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.plan, self.url, self.options, self.launcher, self.display = plan, storage.url, options, launcher, display
-        self.name = signature()
-        self.heartbeats = storages.Heartbeats(storage, self.name, options.heartbeat)
+        self.heartbeats = storages.Heartbeats(storage, options.heartbeat)
         self.items: list[TrialItem] = []  # trials that this command has
         self.studies: list[SearchStudy] = []
         self.next_look = self.next_dead_look = self.next_ask = 0.0  # times
@@ -128,7 +127,7 @@ class TrialFeed:
                 study.sampler = make_sampler(search, position)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
                 self.studies.append(SearchStudy(search, study))
-                self._release(study)
+                self._release_stale(study)
                 trials.retry_failed(study, options.retries)
         self.news = TrialNews(self.states())
         self.heartbeats.start()
@@ -197,6 +196,7 @@ class TrialFeed:
         """Ask Optuna for a trial to train; None if it is told at once how it ends."""
         trial = study.ask()
         self.heartbeats.add(trial._trial_id)
+        trial.set_user_attr(trials.HOST, os.uname().nodename)
         all_trials = study.get_trials(deepcopy=False)
         position = trials.get_position(all_trials[trial.number], all_trials)
         if trials.AGAIN not in trial.user_attrs and position >= search.trials:
@@ -274,7 +274,7 @@ class TrialFeed:
         with storages.storage_failures(self.url):
             self._look_at_items()
             for _, study in self.studies:
-                self._release(study)
+                self._release_own(study, [])
 
     def _look_at_items(self) -> None:
         """Report the evaluations and the ends of this command's trials."""
@@ -342,11 +342,18 @@ class TrialFeed:
         self.next_dead_look = time.monotonic() + STALE
         self.heartbeats.record()  # first: the storage may just be back, and our own heartbeats be old
         for search, study in self.studies:
-            self._release(study, [item.trial.number for item in self.items if item.search is search])
+            self._release_own(study, [item.trial.number for item in self.items if item.search is search])
+            self._release_stale(study)
 
-    def _release(self, study: Study, keep: Sequence[int] = ()) -> None:
-        silence = 2.0 * self.options.heartbeat
-        trials.release_abandoned(study, self.name, keep, silence, self.options.retries)
+    def _release_own(self, study: Study, keep: Sequence[int]) -> None:
+        """Queue this command's trials again, except `keep`: no training of theirs goes on."""
+        for trial in trials.list_running(study):
+            if trial._trial_id in self.heartbeats.trials and trial.number not in keep:
+                self.heartbeats.trials.discard(trial._trial_id)
+                trials.give_up(study, trial, self.options.retries, has_died=False)
+
+    def _release_stale(self, study: Study) -> None:
+        trials.release_stale(study, 2.0 * self.options.heartbeat, self.options.retries)
 
 
 # --- runs of trials on the server and in their folders ----------------------------------------------------------------

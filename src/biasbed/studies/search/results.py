@@ -18,7 +18,6 @@ from biasbed.studies.search.search import Search
 from biasbed.studies.study_table import Overrides
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.files import write_whole
-from biasbed.system.signature import parse_claim
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -187,7 +186,6 @@ def write_trials(path: Path, states: Sequence[SearchState]) -> None:
 def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[str, object]:
     """Return a trial as a row of the table of trials."""
     attributes = trial.user_attrs
-    claim = parse_claim(attributes.get(trials.COMMAND, ""))
     seconds = trial.duration.total_seconds() if trial.duration else None
     return {
         "algorithm": state.search.algorithm,
@@ -202,7 +200,7 @@ def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[
         "equal_to": attributes.get(trials.EQUAL, ""),
         "seconds": "" if seconds is None else f"{seconds:.1f}",
         "run_id": attributes.get(trials.RUN_ID, ""),
-        "host": "" if claim is None else claim.host,
+        "host": attributes.get(trials.HOST, ""),
         "error": attributes.get(trials.ERROR, ""),
     }
 

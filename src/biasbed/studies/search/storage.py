@@ -16,13 +16,13 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
 from biasbed.system import files, places
-from biasbed.system.signature import new_claim
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.server import database, sqlite_uri
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import RDBStorage
+    from optuna.trial import FrozenTrial
     from sqlalchemy import URL
 
 VARIABLE = "BIASBED_STORAGE"
@@ -96,8 +96,12 @@ def storage_failures(url: str) -> Iterator[None]:
         raise Away(f"the storage {public_url(url)} can't be used: {places.public_text(reason)[:300]}") from None
 
 
-def open_storage(url: str) -> RDBStorage:
-    """Connect, and make the tables if there are none, one process at a time."""
+def open_storage(url: str, heartbeat: int | None = None, retries: int = 0) -> RDBStorage:
+    """Connect, and make the tables if there are none, one process at a time.
+
+    heartbeat: seconds between a command's heartbeats. A trial without any for twice as long is queued again, unless its
+    commands have died more than `retries` times.
+    """
     import optuna
     from alembic.util import CommandError
     from optuna.storages import RDBStorage
@@ -105,13 +109,19 @@ def open_storage(url: str) -> RDBStorage:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    warnings.filterwarnings("ignore", "Heartbeat of storage is supposed")  # for `Study.optimize`, which we do not use
     file = _sqlite_file(url)
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if file else {"pool_pre_ping": True}
+
+    def on_stale(study: Study, trial: FrozenTrial) -> None:
+        trials.retry(study, trial, trial.user_attrs.get(trials.DEATHS, 0) + 1, retries)
 
     with _one_at_a_time(file):
         for wait in (0.5, 2.0, None):
             try:
-                storage = RDBStorage(url, engine_kwargs=options)
+                storage = RDBStorage(
+                    url, options, heartbeat_interval=heartbeat, heartbeat_stale_trial_callback=on_stale
+                )
                 if file is not None:
                     _begin_as_writer(storage)
                 return storage
@@ -193,25 +203,22 @@ def _one_at_a_time(file: Path | None) -> Iterator[None]:
 
 
 class Heartbeats(threading.Thread):
-    """Thread that renews a command's claims on its trials, for machines that cannot look at the process."""
+    """Thread that tells other machines, by Optuna's heartbeats, that a command still has its trials."""
 
-    def __init__(self, storage: RDBStorage, command: str, seconds: float) -> None:
-        """command: its signature. seconds: between two heartbeats."""
+    def __init__(self, storage: RDBStorage, seconds: float) -> None:
+        """seconds: between two heartbeats."""
         super().__init__(daemon=True)
-        self.storage, self.command, self.seconds = storage, command, seconds
+        self.storage, self.seconds = storage, seconds
         self.trials: set[int] = set()  # by Optuna's ids
         self.is_over = threading.Event()
 
     def add(self, trial: int) -> None:
-        self.storage.set_trial_user_attr(trial, trials.COMMAND, new_claim(self.command))
+        self.storage.record_heartbeat(trial)
         self.trials.add(trial)
 
     def record(self) -> None:
-        from optuna.exceptions import UpdateFinishedTrialError
-
         for trial in tuple(self.trials):
-            with contextlib.suppress(UpdateFinishedTrialError):  # another command has given it up
-                self.storage.set_trial_user_attr(trial, trials.COMMAND, new_claim(self.command))
+            self.storage.record_heartbeat(trial)
 
     def run(self) -> None:
         while not self.is_over.wait(self.seconds):

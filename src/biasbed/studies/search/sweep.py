@@ -115,7 +115,7 @@ class SweepRun:
         """Open the storage. Raises UsageError if it has a different search with one of our names."""
         storages.has_tables(self.url)  # refuses the database of another program
         with storages.storage_failures(self.url):
-            storage = storages.open_storage(self.url)
+            storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
             storages.refuse_others(storage, self.plan.searches)
             for search in self.plan.searches:
                 storages.find_study(storage, search)  # refuses a different search

@@ -14,8 +14,6 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from biasbed.system.signature import parse_claim
-
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
@@ -26,7 +24,7 @@ AGAIN = "again"  # number of the trial whose position it takes
 DEATHS = "deaths"  # of commands that had it
 DEFAULT = "default"  # has the method's default parameters
 SURPLUS = "surplus"  # two commands took the last position: this trial came second, and never trains
-COMMAND = "command"  # claim of the command that has it, renewed with each heartbeat
+HOST = "host"  # machine whose command has it; noted after its first heartbeat
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
@@ -111,24 +109,19 @@ def retry(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
     return True
 
 
-def release_abandoned(study: Study, command: str, keep: Sequence[int], seconds: float, limit: int) -> None:
-    """Give up the running trials that no command trains any more, and queue them again.
+def release_stale(study: Study, seconds: float, limit: int) -> None:
+    """Fail the running trials whose command gives no sign of life, and queue them again.
 
-    Those are the trials of a dead command, whose claim is over or older than `seconds`; those of `command`, except
-    `keep`; and those that a command took this long ago and ended before it could claim them. Only the first count as
-    deaths: in the others no training has begun, or it was asked to end.
+    Those are the trials whose heartbeats have ended (Optuna counts them as deaths, `storage.open_storage`), and those
+    that a command took this long ago and ended before its first heartbeat: no training had begun.
     """
+    from optuna.storages import fail_stale_trials
+
+    fail_stale_trials(study)
     latest = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     for trial in list_running(study):
-        claim = parse_claim(trial.user_attrs.get(COMMAND, ""))
-        if claim is None:
-            is_over, has_died = trial.datetime_start is not None and trial.datetime_start < latest, False
-        elif claim.signature == command:
-            is_over, has_died = trial.number not in keep, False
-        else:
-            is_over = has_died = claim.is_over(seconds)
-        if is_over:
-            give_up(study, trial, limit, has_died)
+        if HOST not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < latest:
+            give_up(study, trial, limit, has_died=False)
 
 
 def give_up(study: Study, trial: FrozenTrial, limit: int, has_died: bool = True) -> bool:
