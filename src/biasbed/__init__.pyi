@@ -150,7 +150,7 @@ def train(
     device: Literal["auto", "cpu", "cuda"] = ...,
     nproc: Union[int, Literal["auto"]] = ...,
     corrupt: Literal["stop", "skip"] = ...,
-    resume: Literal["auto", "never", "once", "without_best"] = ...,
+    resume: Literal["auto", "never", "once"] = ...,
     study: str = ...,
     row: str = ...,
     cell: str = ...,

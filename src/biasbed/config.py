@@ -406,10 +406,9 @@ class Config:
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda if there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
     corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or continue without it")
-    resume: Literal["auto", "never", "once", "without_best"] = setting(
+    resume: Literal["auto", "never", "once"] = setting(
         "auto",
-        "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone; without_best: "
-        "continue one whose best weights are lost",
+        "auto: continue an unfinished run; never: start anew; once: also leave a finished one alone",
         identity=False,
     )
     study: str = setting(record.ADHOC, "study that the run belongs to", identity=False)

@@ -170,7 +170,7 @@ def saved(config: Any, path: Path) -> Algorithm:
     algorithm = made(config).eval()
     data = {"num_examples": 8, "num_classes": 4, "num_domains": 1}
     state = {"config": plain(config), "classes": list("abcd"), "train_data": data, "algorithm": algorithm.state_dict()}
-    checkpoint.save_whole(path, state)
+    checkpoint.save(path, state)
     return algorithm
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
-import re
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.tracking import server
 from helpers import children
-from helpers.runs import assert_equal, history, run_folders, weights
+from helpers.runs import run_folders
 
 EPOCHS, KILLED_AT = 4, 3
 
@@ -61,13 +59,6 @@ def change(path: Path, **parts: Any) -> None:
     torch.save({name: value for name, value in state.items() if value is not None}, path)
 
 
-def best_at(folder: Path, number: int) -> None:
-    """Make this evaluation the best one, by a value that no later one reaches."""
-    best = {"value": 2.0, "number": number}
-    for name in ("last.ckpt", "previous.ckpt", "best.ckpt"):
-        change(folder / name, best=best)
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
 
@@ -75,94 +66,20 @@ def cut(path: Path) -> None:
 # --- whole ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
-    """The one before it stays beside it, and is read if a byte of the newest is another one."""
+def test_a_checkpoint_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     kinds = {**checkpoint.DESCRIPTION, **checkpoint.PROGRESS}
-    empty = {name: None if name in ("evaluated", "best") else kind() for name, kind in kinds.items()}  # type: ignore[operator]
-    for number in (1, 2, 3):
-        checkpoint.save(tmp_path, {**empty, "algorithm": {"weight": torch.full((1000,), float(number))}})
-    newest, problems = checkpoint.load_newest(tmp_path)
-    assert newest is not None
-    assert newest["algorithm"]["weight"].unique().tolist() == [3.0]
-    assert not problems
+    empty = {name: None if name == "best" else kind() for name, kind in kinds.items()}  # type: ignore[operator]
+    assert checkpoint.load_last(tmp_path) is None
+    checkpoint.save(tmp_path / "last.ckpt", {**empty, "algorithm": {"weight": torch.full((1000,), 3.0)}})
+    state = checkpoint.load_last(tmp_path)
+    assert state is not None
+    assert state["algorithm"]["weight"].unique().tolist() == [3.0]
     content = bytearray((tmp_path / "last.ckpt").read_bytes())
     at = content.index(torch.full((8,), 3.0).numpy().tobytes())
     content[at] ^= 0xFF
     (tmp_path / "last.ckpt").write_bytes(content)
-    before, problems = checkpoint.load_newest(tmp_path)
-    assert before is not None
-    assert before["algorithm"]["weight"].unique().tolist() == [2.0]
-    assert [str(tmp_path / "last.ckpt") in problem for problem in problems] == [True]
-
-
-# --- lost while it was interrupted ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("number", "name"), [(KILLED_AT, "last.ckpt"), (KILLED_AT - 1, "previous.ckpt")])
-@pytest.mark.parametrize(
-    "spoil",
-    [cut, *(pytest.param(f, marks=pytest.mark.slow) for f in (Path.unlink, lambda path: path.write_bytes(b"")))],
-)
-def test_lost_best_weights_are_taken_from_a_checkpoint_that_has_them(
-    folder: Path, words: list[str], number: int, name: str, spoil: Callable[[Path], None]
-) -> None:
-    best_at(folder, number)
-    wanted = weights(folder, name)
-    spoil(folder / "best.ckpt")
-    done = resumed(folder, words)
-    assert done.returncode == 0, done.stderr
-    assert f"best.ckpt was lost or damaged; {name} has its weights" in done.stderr
-    assert_equal(weights(folder, "best.ckpt"), wanted)
-    assert from_checkpoint(folder / "best.ckpt")[2] == ("circle", "cross", "square")
-
-
-@pytest.mark.parametrize("spoil", [Path.unlink, pytest.param(cut, marks=pytest.mark.slow)])
-def test_best_weights_that_nothing_has_stop_the_training_until_that_is_accepted(
-    folder: Path, words: list[str], spoil: Callable[[Path], None]
-) -> None:
-    best_at(folder, 1)
-    spoil(folder / "best.ckpt")
-    done = resumed(folder, words)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) <= 3
-    assert re.search("best.ckpt is lost or damaged.*epoch 1.*resume=without_best.*resume=never", done.stderr)
-    assert not (folder / "done").exists()
-    assert resumed(folder, words, "--resume", "without_best").returncode == 0
-    assert not (folder / "best.ckpt").exists()
-    assert len(history(folder)) == EPOCHS
-
-
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_lost_decisions_are_made_again(folder: Path, words: list[str], processes: int) -> None:
-    from pyarrow import parquet
-
-    if processes == 2:  # a group of its own: the number of processes changes the numbers
-        done = resumed(folder, words, "--nproc", "2", processes=2, kill=("saved", KILLED_AT, "SIGKILL"))
-        assert done.returncode != 0
-        folder = next(one for one in run_folders(folder.parents[1]) if one != folder)
-        words = [*words, "--nproc", "2"]
-    home = folder.parents[1]
-    undisturbed = Path(shutil.copytree(home, home.with_name("other"))) / folder.relative_to(home)
-    kept = {name: parquet.read_table(folder / f"predictions/{name}/best.parquet") for name in ("ink", "paint", "val")}
-    best_at(folder, torch.load(folder / "best.ckpt", weights_only=True)["best"]["number"])
-    best_at(undisturbed, torch.load(folder / "best.ckpt", weights_only=True)["best"]["number"])
-    shutil.rmtree(folder / "predictions" / "ink")
-    cut(folder / "predictions/paint/best.parquet")
-    for one in (folder, undisturbed):
-        assert resumed(one, words, processes=processes).returncode == 0
-    for name, table in kept.items():
-        assert parquet.read_table(folder / f"predictions/{name}/best.parquet").equals(table)
-    assert history(folder) == history(undisturbed)  # to look again draws nothing and moves nothing
-    assert_equal(weights(folder), weights(undisturbed))
-
-
-def test_a_best_that_was_written_just_before_the_kill_is_no_loss(folder: Path, words: list[str]) -> None:
-    """The evaluation was not checkpointed yet, and comes again."""
-    for name in ("last.ckpt", "previous.ckpt"):
-        change(folder / name, best={"value": -1.0, "number": 1})
-    shutil.rmtree(folder / "predictions")
-    assert resumed(folder, words).returncode == 0
-    assert len(list(folder.glob("predictions/*/*.parquet"))) == 6
+    with pytest.raises(Failure, match=r"last\.ckpt can't be read.*resume=never starts anew"):
+        checkpoint.load_last(tmp_path)
 
 
 # --- odd content ------------------------------------------------------------------------------------------------------
@@ -270,25 +187,20 @@ def test_of_a_tracked_run_messages_name_the_run(folder: Path, harm: str, monkeyp
     assert len(reads) == 1
 
 
-def test_a_checkpoint_of_odd_content_falls_back_to_the_one_before(folder: Path, words: list[str]) -> None:
-    kept = checkpoint.load(folder / "previous.ckpt")["position"]
+def test_a_training_does_not_go_on_from_odd_content(folder: Path, words: list[str]) -> None:
     for spoil in (
         lambda: shutil.copy(folder / "best.ckpt", folder / "last.ckpt"),
         lambda: archive(folder / "last.ckpt", ODD["KeyError"]),
         lambda: torch.save([1], folder / "last.ckpt"),
     ):
         spoil()
-        state, problems = checkpoint.load_newest(folder)
-        assert state is not None
-        assert (state["position"], len(problems)) == (kept, 1)
-    done = resumed(folder, words)
-    assert done.returncode == 0
-    assert "falling back to the one before" in done.stderr
+        with pytest.raises(Failure, match="resume=never starts anew"):
+            checkpoint.load_last(folder)
+    assert resumed(folder, words).returncode == 1
 
 
 def test_parts_that_are_not_the_training_s_are_one_line(folder: Path, words: list[str]) -> None:
-    for name in ("last.ckpt", "previous.ckpt"):
-        change(folder / name, tallies=[3], optimizers={"main": [1]})
+    change(folder / "last.ckpt", tallies=[3], optimizers={"main": [1]})
     done = resumed(folder, words)
     assert done.returncode == 1
     assert "was written by other code" in done.stderr

@@ -23,7 +23,7 @@ STALE = (record.ENDED_BY, record.ERROR)
 OWN_TAGS = (record.ATTEMPTS, record.FOLDER_ID, *STALE)  # of one run; and what must be gone at the end
 # Of the folder: what is there of an undisturbed training too, and may come and go.
 UPLOADING = ".artifact.uploading."  # MLflow's own: a kill while it copies a file to a folder of artifacts leaves one
-MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json", "attempts.jsonl")
+MAY_COME = ("claim", "train.log", "runner.json", "attempts.jsonl")
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _compare_runs(life: Life, result: Result, reference: Result) -> None:
 
 
 def _id_of(folder: Path) -> str:
-    """As its run has it; a damaged file with it is mended when the folder is trained in, but not when it is sent."""
+    """As its run has it."""
     return str(RunFolder(folder).read_state().get("tags", {}).get(record.FOLDER_ID, ""))
 
 

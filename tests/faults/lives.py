@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from biasbed.tracking.folder import RunFolder
-from faults import SAID, STUCK, Fault, Life, damage, law
+from faults import SAID, STUCK, Fault, Life, law
 from faults.fleet import Training, new_place
 from faults.law import Result
 from faults.moments import POINTS, UNLOCKED, WRITES, Order
@@ -23,7 +23,6 @@ from helpers.runs import run_folders
 MOST = 6  # starts that are disturbed; the next one may finish
 PATIENCE = 600.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
-REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
 LOADER_GONE = re.compile("a loader process|another process of this training ended")
 AWAY = re.compile("tracking server .* can't be used|does not answer; all is kept")
 FROM_OUTSIDE = ("kill -9 at a random time", "server: kill -9")
@@ -74,7 +73,6 @@ class Living:
     draw: random.Random
     sessions: set[int] = field(default_factory=set)
     number: int = 0  # of starts
-    hurts: dict[Path, damage.Damage] = field(default_factory=dict)  # the last one of each file
     tracking: Tracking | None = None  # the server, if it has one
     proxy: Proxy | None = None
 
@@ -90,10 +88,8 @@ class Living:
                 return
             if self._attempt(disturbed=attempt < MOST):
                 break
-            if self._is_over():  # killed when all was done: the same command says so, and trains nothing anew
-                self._attempt(disturbed=False)
+            if self._is_over():  # killed when all was done
                 break
-            self._damage(attempt < MOST)
         else:
             self.life.blame(STUCK, "it never finishes")
             return
@@ -224,10 +220,8 @@ class Living:
         return False
 
     def _is_due(self, start: Start, kinds: set[str]) -> bool:
-        """Return True if the fault, or the damage before it, explains the end."""
+        """Return True if the fault explains the end."""
         said = "".join(start.said(rank) for rank in range(len(start.codes)))
-        if REFUSED.search(said):
-            return self._take_back()
         if any(kind.startswith("server: ") for kind in kinds) and AWAY.search(said):
             return True
         codes = {code for code in start.codes if code}
@@ -242,26 +236,6 @@ class Living:
         if "disk full" in kinds and "No space left" in said:
             return True
         return "kill -9 of a loader" in kinds and LOADER_GONE.search(said) is not None
-
-    # --- between starts ---
-
-    def _damage(self, disturbed: bool) -> None:
-        folders = run_folders(self.folder / "home")
-        if not disturbed or len(folders) != 1 or self.draw.random() > 0.6:
-            return
-        done = damage.hurt(folders[0], self.draw, is_done=RunFolder(folders[0]).is_done)
-        if done is not None:
-            before = self.hurts.get(done.path)
-            self.hurts[done.path] = done if before is None else done.following(before)
-            self.life.faults.append(Fault(done.kind, done.path.name))
-            self.life.trail.append(f"{done.kind}: {done.path.name}")
-
-    def _take_back(self) -> bool:
-        """Put checkpoints back without which a start was refused, and rightly so; whether there were any."""
-        hurt = [harm for path, harm in self.hurts.items() if path.suffix == ".ckpt" and harm.is_in_force]
-        for harm in hurt:
-            harm.undo()
-        return bool(hurt)
 
 
 def live(

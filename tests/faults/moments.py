@@ -24,7 +24,6 @@ POINTS = {
     "torch.save": "torch:save",
     "checkpoint.write": "biasbed.compute.checkpoint:write",
     "checkpoint.save": "biasbed.compute.checkpoint:save",
-    "checkpoint.save_whole": "biasbed.compute.checkpoint:save_whole",
     "append_journal": "biasbed.tracking.folder:RunFolder.append_journal",
     "write_journal": "biasbed.tracking.folder:RunFolder.write_journal",
     "write_state": "biasbed.tracking.folder:RunFolder.write_state",
@@ -38,7 +37,7 @@ POINTS = {
     "pass": "biasbed.training.per_example:gather_by_index",
     "piece": "biasbed.evaluation.prediction_store:PredictionStore.write_piece",
     "set": "biasbed.evaluation.prediction_store:PredictionStore.write_set",
-    "trim": "biasbed.training.recovery:trim",
+    "trim": "biasbed.compute.checkpoint:trim",
     "farewell": "biasbed.training.train:_farewell",
 }
 SENT = (

@@ -23,10 +23,9 @@ from helpers.commands import command_environment
 from helpers.runs import run_folders
 
 LONGEST = 180.0  # seconds of a command
-NEW, COPIES, IMPORTS, SYNCS = "two first commands", "two copies", "two imports", "two syncs"
-NEW_SYNCS = "two first syncs"
+NEW, COPIES, IMPORTS = "two first commands", "two copies", "two imports"
 SERVED = "-served"  # what the name of a scenario ends with that has a real `mlflow server`
-PAIRS = (NEW, NEW_SYNCS, COPIES, IMPORTS, SYNCS, *(f"{name}{SERVED}" for name in (COPIES, IMPORTS, SYNCS)))
+PAIRS = (NEW, COPIES, IMPORTS, f"{COPIES}{SERVED}")
 USER = ("left", "right")
 
 
@@ -49,7 +48,7 @@ class Pair:
         for user in USER:
             for name in ("tmp", "own"):
                 (self.folder / user / name).mkdir(parents=True)
-        if self.kind not in (NEW, NEW_SYNCS) and self.tracking is None:
+        if self.kind != NEW and self.tracking is None:
             shutil.copy(self.materials / "store.db", self.store)
 
     def home(self, user: str) -> Path:
@@ -117,19 +116,6 @@ class Pair:
         for user in USER:
             self.hold(user)
 
-    def syncs(self) -> None:
-        """A training without a server is copied, and sent by both."""
-        self.carry_out("left", [*FLEET["plain"].typed(self.materials), "--tracking", "offline"])
-        shutil.copytree(self.home("left"), self.home("right"))
-        self.at_once(["sync"])
-        self.carry_out("left", ["sync"])  # whoever was left alone: all is there now
-        self.carry_out("right", ["sync"])
-        senders = [user for user in USER if law.runs_of(self.store, self.folder_id(user))]
-        if len(senders) != 1:
-            self.life.blame(DOUBLED, f"the results were sent by {senders or 'nobody'}")
-        for user in senders:
-            self.hold(user)
-
     def imports(self) -> None:
         """A file of runs is imported by both."""
         source = self.folder.parent / "archive"
@@ -141,7 +127,6 @@ class Pair:
                 self.carry_out("left", [*FLEET["plain"].typed(self.materials), "--seed", seed, "--study", "s"])
             self.carry_out("left", ["export", "--file", str(source / "runs.zip"), "--study", "s"])
         self.uri = uri
-        self._forget_imports()
         self.at_once(["import", "--source", str(source / "runs.zip")])
         self.carry_out("right", ["import", "--source", str(source / "runs.zip")])
         self._hold_imports(source / "mlflow.db")
@@ -160,13 +145,7 @@ class Pair:
                 self.life.blame(LEFT, f"the run of {user} is {run['status']}")
 
     def folder_id(self, user: str) -> str:
-        return RunFolder(run_folders(self.home(user))[0]).identify()
-
-    def _forget_imports(self) -> None:
-        """Forget imports of the lives before on the same server."""
-        if self.tracking is not None:
-            with sqlite3.connect(self.store) as connection:
-                connection.execute(f"update runs set lifecycle_stage = 'deleted' where run_uuid in ({_IMPORTED})")
+        return str(RunFolder(run_folders(self.home(user))[0]).read_state()["tags"][record.FOLDER_ID])
 
     def _hold_imports(self, source: Path) -> None:
         with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
@@ -204,8 +183,6 @@ def live(scenario: str, seed: int, folder: Path, materials: Path, tracking: Trac
         NEW: pair.first_commands,
         COPIES: pair.copies,
         IMPORTS: pair.imports,
-        SYNCS: pair.syncs,
-        NEW_SYNCS: pair.syncs,
     }
     try:
         acts[kind]()

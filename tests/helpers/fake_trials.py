@@ -23,7 +23,6 @@ from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
-from biasbed.training.recovery import WITHOUT_BEST
 
 MONITOR = "val/accuracy/val"
 
@@ -64,7 +63,7 @@ class FakeTraining:
         folder.mark_done()
         protocol = record.Protocol(self.command.overrides["suite"], (), (), (), MONITOR)
         (folder.path / record.PROTOCOL_FILE).write_text(protocol.to_json())
-        folder.write_state({**folder.read_state(), "sent": self.outcome == "done", WITHOUT_BEST: True})
+        folder.write_state({**folder.read_state(), "sent": self.outcome == "done"})
         return 0
 
     def stop(self) -> None:

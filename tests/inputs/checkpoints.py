@@ -194,14 +194,13 @@ def _flipped(position: float) -> Callable[[Path], None]:
 
 
 def _resumed(content: bytes) -> Callable[[Path], None]:
-    """A training's folder whose checkpoints are both this."""
+    """A training's folder with this checkpoint."""
 
     def make(here: Path) -> None:
         source = here.parents[1] / "materials" / "run"
         target = here / "runs" / "folders" / source.joinpath("name").read_text()
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("done", "lock", "claim", "name"))
-        for name in ("last.ckpt", "previous.ckpt"):
-            (target / name).write_bytes(content)
+        (target / "last.ckpt").write_bytes(content)
 
     return make
 

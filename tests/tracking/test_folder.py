@@ -11,8 +11,6 @@ import resource
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from biasbed import cli, record
 from biasbed.compute import checkpoint
@@ -31,19 +28,15 @@ from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import engine
 from helpers import children
-from helpers.children import Command, one_line
+from helpers.children import one_line
 from helpers.runs import all_runs, history, run_folders, stored
 
 
-def made(path: Path, study: str, damaged: bool = False, with_config: bool = True) -> RunFolder:
+def made(path: Path, study: str) -> RunFolder:
     """A finished training's folder."""
     path.mkdir()
     folder = RunFolder(path)
     folder.write_state({"tags": {record.STUDY: study}, "sent": True})
-    if with_config:
-        (path / record.CONFIG_FILE).write_text(yaml.safe_dump({"study": study}))
-    if damaged:
-        (path / "run.json").write_text('{"tags": {')
     folder.mark_done()
     return folder
 
@@ -52,25 +45,12 @@ def found(base: Path, study: str) -> str:
     return run_folder.folder_for(base, "auto", True, study).path.name
 
 
-def test_a_damaged_folder_stays_its_study_s(tmp_path: Path) -> None:
-    made(tmp_path / "run", "a", damaged=True)
-    assert found(tmp_path / "run", "b") == "run-2"
-    assert found(tmp_path / "run", "a") == "run"
-
-
-def test_the_newest_of_a_series_is_mended_when_it_is_damaged(tmp_path: Path) -> None:
+def test_a_study_gets_its_own_newest_folder_or_the_next_free_one(tmp_path: Path) -> None:
     made(tmp_path / "run", "a")
-    made(tmp_path / "run-2", "a", damaged=True)
+    unsent = made(tmp_path / "run-2", "a")
+    unsent.write_state({**unsent.read_state(), "sent": False})
     assert found(tmp_path / "run", "a") == "run-2"
-
-
-@pytest.mark.parametrize("config", [None, "{", "[]", "study: 3", "study: [a]"])
-def test_a_folder_that_nobody_can_be_told_of_is_left_alone(tmp_path: Path, config: str | None) -> None:
-    folder = made(tmp_path / "run", "a", damaged=True, with_config=False)
-    if config is not None:
-        (folder.path / record.CONFIG_FILE).write_text(config)
-    assert folder.study is None
-    assert found(tmp_path / "run", "b") == "run-2"
+    assert found(tmp_path / "run", "b") == "run-3"
 
 
 ODD = (
@@ -86,7 +66,6 @@ ODD = (
 def test_notes_that_are_json_but_odd_are_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
     assert RunFolder(tmp_path).read_state() == {}
-    assert RunFolder(tmp_path).is_damaged
 
 
 def test_sync_names_every_folder_that_it_can_t_read(
@@ -104,32 +83,6 @@ def test_sync_names_every_folder_that_it_can_t_read(
     assert "runs that could not be sent: 3" in told
 
 
-@pytest.mark.parametrize(("end", "is_cut_off"), [("os.kill(os.getpid(), 9)", True), ("leave(0)", False)])
-def test_a_process_that_is_killed_after_its_last_line_was_cut_off(end: str, is_cut_off: bool, tmp_path: Path) -> None:
-    """Who repeats a killed command wants no second training of a finished one."""
-    script = f"""
-import os, sys
-import subprocess
-import sys
-from pathlib import Path
-from biasbed.system.processes import leave
-from biasbed.tracking.folder import RunFolder
-
-folder = RunFolder(Path(sys.argv[1]))
-with folder.commanded():
-    pass
-assert not folder.was_cut_off
-print("the last line", flush=True)
-{end}
-"""
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.stdout == "the last line\n", done.stderr
-    folder = RunFolder(tmp_path)
-    assert folder.was_cut_off == is_cut_off
-    folder.end_command()  # the repeated command has reported
-    assert not folder.was_cut_off
-
-
 @pytest.mark.parametrize("value", ['"x"', "[]", "null", "true", "1" + "0" * 400])
 def test_a_line_with_a_value_that_is_no_number_is_damaged(value: str, tmp_path: Path) -> None:
     """It would be sent, refused in the middle of the others, and the server blamed."""
@@ -137,7 +90,6 @@ def test_a_line_with_a_value_that_is_no_number_is_damaged(value: str, tmp_path: 
     good = '{"step": 1, "timestamp": 1, "metrics": {"a": 0.5, "b": NaN}, "late": true}'
     (tmp_path / "metrics.jsonl").write_text(f'{good}\n{{"step": 2, "timestamp": 1, "metrics": {{"a": {value}}}}}\n')
     assert [line["step"] for line in folder.read_journal()] == [1]
-    assert not folder.has_whole_journal
 
 
 def words(flags: list[str], *more: str) -> list[str]:
@@ -212,49 +164,16 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
 DAMAGED = (b"", b"{", b"[]", b"3", b'{"tags": 5}', b"\xff\xfe", b'{"run_id": "x", "params": []}')
 
 
-@pytest.fixture
-def interrupted(train_flags: list[str], biasbed: Command, tmp_path: Path) -> Path:
-    done = biasbed(*words(train_flags), kill=("saved", 2, "SIGKILL"), check=False)
-    assert done.returncode == -9
-    return run_folders(tmp_path / "home")[0]
-
-
-def test_a_training_goes_on_whatever_has_become_of_its_notes(
-    interrupted: Path, train_flags: list[str], tracking: str, tmp_path: Path
-) -> None:
-    """The run on the server is found again, too."""
-    (run,) = all_runs(tracking, kind="train")
-    (interrupted / "run.json").write_bytes(b"")
-    (interrupted / "metrics.jsonl").write_bytes(b'\xff\n{"step": 1}\n5\n')
-    (interrupted / "metrics.jsonl.99.tmp").touch()
-    (interrupted / "predictions" / "ink" / "best.tmp").touch()
-    assert cli.main(words(train_flags)) == 0
-    (folder,) = run_folders(tmp_path / "home")
-    (again,) = all_runs(tracking, kind="train")
-    assert again.info.run_id == run.info.run_id
-    assert stored(tracking, again.info.run_id) == history(folder)
-    assert not list(folder.rglob("*.tmp"))
-    (folder / "run.json").write_text("{")  # after it is done: the same command mends that, too
-    assert cli.main(words(train_flags)) == 0
-    assert run_folders(tmp_path / "home") == [folder]
-    (mended,) = all_runs(tracking, kind="train")
-    assert (mended.info.run_id, mended.info.status) == (run.info.run_id, "FINISHED")
-
-
 @pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_notes_are_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     folder = RunFolder(tmp_path)
-    first = folder.identify()
     (tmp_path / "run.json").write_bytes(content)
     (tmp_path / "done").touch()
     (tmp_path / "metrics.jsonl").write_bytes(content + b"\n")
     assert folder.read_state() == {}
-    assert folder.is_damaged
     assert not folder.is_done
     assert folder.study is None
     assert folder.read_journal() == []
-    assert not folder.has_whole_journal
-    assert folder.identify() == first
 
 
 def test_files_are_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
-from biasbed.training import recovery
 from biasbed.training.sync import model_logger, send_unless_sent
 from helpers.runs import all_runs
 
@@ -104,30 +103,13 @@ def test_a_copy_that_goes_on_gets_a_run_of_its_own_with_every_row_once(
     assert len({run.data.tags[record.FOLDER_ID] for run in runs}) == 2
 
 
-@pytest.mark.parametrize("lost", ["", "run.json", "id"])
-def test_a_moved_folder_goes_on_with_its_run_whatever_it_has_lost(lost: str, folder: RunFolder, tracking: str) -> None:
+def test_a_moved_folder_goes_on_with_its_run(folder: RunFolder, tracking: str) -> None:
     first = start(folder)
     first.log(row(1, 100))
-    if lost:
-        (folder.path / lost).unlink()
     moved = folder.path.with_name("moved")
     folder.path.rename(moved)
     assert start(RunFolder(moved)).run_id == first.run_id
     assert len(all_runs(tracking)) == 1
-
-
-def test_a_run_with_rows_that_the_folder_lost_is_replaced(folder: RunFolder, tracking: str) -> None:
-    """The last checkpoint is from before them: they come again, with another time."""
-    first = start(folder)
-    first.log(row(1, 100))
-    end(first)
-    second = Tracker(folder)
-    second.restore([])
-    second.start("erm", "experiment", {record.KIND: "train"}, {"epochs": 2})
-    second.log(row(1, 300))
-    second.finish()
-    (run,) = all_runs(tracking)
-    assert (run.info.run_id, rows(tracking, run.info.run_id)) == (second.run_id, [(1, 300)])
 
 
 def test_a_copy_that_lacks_records_deletes_no_run(folder: RunFolder, tracking: str) -> None:
@@ -154,7 +136,6 @@ def test_no_run_is_touched_by_a_folder_that_claims_its_id(folder: RunFolder, tra
     folder_id = before.data.tags[record.FOLDER_ID]
     other = tmp_path / "theirs"
     other.mkdir()
-    (other / "id").write_text(f"{folder_id}\n{'0' * 16}\n")
     forged = {"tags": {record.FOLDER_ID: folder_id}, "tracking_uri": tracking, "run_id": victim.run_id}
     (other / "run.json").write_text(json.dumps(forged))
     assert start(RunFolder(other)).run_id != victim.run_id
@@ -307,7 +288,6 @@ def test_a_model_is_registered_only_under_a_name_that_the_user_gives(
     """The folder's settings may be a stranger's: they must not give a registered model a new version."""
     registered = []
     monkeypatch.setattr(models, "log_model", lambda *_, register, **__: registered.append(register))
-    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
     folder = tracker.folder
     state = folder.read_state()
     params = {**state["params"], "config/register": "prod", "config/log_model": "true"}
@@ -323,8 +303,6 @@ def test_a_sync_that_fails_ends_the_run_that_it_opened(
     tracker: Tracker, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A metric that the server refuses is one way; the next sync would open another run, without end."""
-    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
-    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
     folder = tracker.folder
     folder.mark_done()
     folder.append_journal({"step": 1, "timestamp": 1, "metrics": {"a\nb": 1.0}})
@@ -339,8 +317,6 @@ def test_a_sync_that_fails_ends_the_run_that_it_opened(
 def test_a_sync_that_a_signal_ends_ends_the_run_that_it_opened(
     tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
-    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
     tracker.folder.mark_done()
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, "_send_results", lambda self: end_by(signal.SIGTERM))
@@ -366,7 +342,7 @@ def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, t
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
     run_folder.make_folder(folder.path)
     tracker = start_named(folder)
-    same = {record.FOLDER_ID: folder.identify()}
+    same = {record.FOLDER_ID: folder.read_state()["tags"][record.FOLDER_ID]}
     others = ({record.FOLDER_ID: "0123456789abcdef"}, {**same, record.ORIGIN_RUN: "x"})
     twin, *kept = (client.create_run("0", tags=tags).info.run_id for tags in (same, *others))
     again = start_named(folder)

@@ -210,22 +210,6 @@ def test_killed_where_the_schedule_begins_anew(
     assert history(folder) == history(reference)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_previous(
-    image_root: Path, biasbed: Command, reference: Path, tracking: str, tmp_path: Path
-) -> None:
-    words = ["train", *_flags(image_root)]
-    killed_at("step", 2 * STEPS_PER_EPOCH + 2, words)
-    (folder,) = run_folders(tmp_path / "home")
-    content = bytearray((folder / "last.ckpt").read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    (folder / "last.ckpt").write_bytes(content)
-    done = biasbed(*words)
-    assert "falling back" in done.stderr
-    assert_equal(weights(folder), weights(reference))
-    (run,) = all_runs(tracking, kind="train")  # the lost epoch had been sent to another one
-    assert stored(tracking, run.info.run_id) == history(reference)
-
-
 def test_sigterm_settles_the_run_and_the_same_command_continues_it(
     image_root: Path, biasbed: Command, reference: Path, tracking: str, tmp_path: Path
 ) -> None:
@@ -298,34 +282,6 @@ def test_finished_runs_are_never_touched(
     assert "finished already" in once.stdout
     assert "has the same settings" not in once.stderr
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
-
-
-@pytest.mark.parametrize("point", ["_farewell", slow("study_row.refresh")])
-def test_a_command_that_is_killed_when_all_is_done_trains_nothing_again(
-    point: str,
-    train_flags: list[str],
-    tracking: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    class Killed(BaseException):
-        """Nothing of ours is done after it."""
-
-    words = ["train", *train_flags, "--epochs", "1"]
-
-    def killed(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(f"biasbed.training.train.{point}", killed)
-        with pytest.raises(Killed):
-            cli.main(words)
-    assert [run.info.status for run in all_runs(tracking, kind="train")] == ["FINISHED"]
-    for number in (1, 2):  # the second time it is a command like any other
-        assert cli.main(words) == 0
-        assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == number
-        assert ("finished already" in capsys.readouterr().out) == (number == 1)
 
 
 def test_a_second_command_names_the_holder_and_leaves(

@@ -1,14 +1,11 @@
-"""State of a training: best values, kept and replaced weights, sets that are decided."""
+"""State of a training: best values, kept and replaced weights."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from biasbed.training.recovery import decided_sets
 from biasbed.training.state import TrainingState, replaced_weights
 
 
@@ -39,14 +36,3 @@ def test_replaced_weights_are_back_after_the_block(fails: bool) -> None:
     except AssertionError:
         assert fails
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-
-
-def test_decided_sets_are_those_of_the_evaluation_at_once_and_at_the_end() -> None:
-    history: list[dict[str, Any]] = [
-        {"step": 2, "stage": "first", "metrics": {"val/accuracy/early": 1.0}},
-        {"step": 1, "metrics": {"val/accuracy/before": 1.0}},
-        {"step": 2, "metrics": {"val/accuracy/val": 1.0, "train/loss": 1.0, "time/epoch_seconds": 1.0}},
-        {"step": 2, "metrics": {"test/accuracy/fogged": 1.0}, "late": True},
-        {"step": 3, "metrics": {"test/accuracy/after": 1.0}},
-    ]
-    assert decided_sets(history, 2) == {"val", "fogged"}

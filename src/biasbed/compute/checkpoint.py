@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, verified when read, with the previous one as a fallback.
+"""Checkpoints: written atomically, and verified when read.
 
 A folder may hold the description of a model as JSON and its tensors as safetensors, in place of one file.
 
@@ -21,7 +21,7 @@ from biasbed.errors import Failure, first_line, shown
 from biasbed.system.files import atomic_file, write_whole
 from biasbed.system.strict import read_json
 
-LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+LAST, BEST = "last.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
 # Optional parts of the description: the kind of labels (a name in `tasks.TASKS`); the modules that the method froze and
 # released; mean and std of its images, if they are not the backbone's defaults.
@@ -32,7 +32,7 @@ FORMAT, VERSION = "biasbed-model", 1
 # Parts that training resumes from; `Engine.save` says what they hold.
 PROGRESS: Mapping[str, type | UnionType] = {
     **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},
-    **{"seconds": float, "waited": float, "skipped": dict, "evaluated": int | None, "best": dict | None},
+    **{"seconds": float, "waited": float, "skipped": dict, "best": dict | None},
 }
 
 
@@ -41,13 +41,7 @@ def described(state: Mapping[str, Any]) -> dict[str, Any]:
     return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS, NORMALISATION) if part in state}
 
 
-def save(folder: Path, state: dict[str, Any]) -> None:
-    """Write `last.ckpt`; the old one becomes `previous.ckpt`. A kill at any moment leaves at least one whole file."""
-    with atomic_file(folder / LAST, kept=folder / PREVIOUS) as temporary:
-        write(temporary, state)
-
-
-def save_whole(path: Path, state: dict[str, Any]) -> None:
+def save(path: Path, state: dict[str, Any]) -> None:
     """Write a file of tensors atomically."""
     with atomic_file(path) as temporary:
         write(temporary, state)
@@ -150,18 +144,26 @@ def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:
         raise ValueError("its parts are packed")
 
 
-def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, list[str]]:
-    """Return a run's newest readable checkpoint and the problems of newer ones; (None, []) before the first.
+def load_last(folder: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """Return the checkpoint that a training goes on from; None before the first.
 
-    Raises Failure if checkpoints exist and none is readable, so that training never restarts from scratch unasked.
+    Raises Failure if it can't be read, so that training never restarts from scratch unasked.
     """
-    problems: list[str] = []
-    for name in (LAST, PREVIOUS):
-        if (folder / name).exists():
-            try:
-                return load(folder / name, device, {**DESCRIPTION, **PROGRESS}), problems
-            except Failure as failure:
-                problems.append(str(failure))
-    if problems:
-        raise Failure(f"no checkpoint can be read ({'; '.join(problems)}): resume=never starts anew")
-    return None, problems
+    if not (folder / LAST).exists():
+        return None
+    try:
+        return load(folder / LAST, device, {**DESCRIPTION, **PROGRESS})
+    except Failure as failure:
+        raise Failure(f"{failure}: resume=never starts anew") from None
+
+
+def trim(folder: Path, keep: str) -> None:
+    """Keep only the checkpoints of an ended training that the setting `keep` names, with weights alone."""
+    if keep == "all":
+        return
+    if keep == "none":
+        (folder / BEST).unlink(missing_ok=True)
+    if keep != "best_last":
+        (folder / LAST).unlink(missing_ok=True)
+    if (folder / LAST).exists():
+        save(folder / LAST, described(load(folder / LAST)))

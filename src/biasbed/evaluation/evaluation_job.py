@@ -74,14 +74,10 @@ class EvaluationJob(TrackedJob):
         return tags
 
     def take_folder(self) -> RunFolder:
-        """Return the folder to work in.
-
-        Reopens a finished evaluation if its numbers are lost, or are still to be sent. It then makes again only what
-        was lost, as decisions that are complete are kept.
-        """
+        """Return the folder to work in. Reopens a finished evaluation that is still to be sent."""
         folder = self.find_folder()
         is_sent = self.is_offline or folder.read_state().get("sent")
-        if folder.is_done and not (folder.read_journal() and is_sent):
+        if folder.is_done and not is_sent:
             folder.unmark_done()
         return folder
 
@@ -107,14 +103,12 @@ def identify(
 def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
     """Log the metrics, unless an earlier attempt has, and end the run."""
     if not tracker.folder.read_journal():
-        tracker.folder.write_journal([])  # removes what is left of a damaged one
         tracker.log({"step": 0, "timestamp": int(time.time() * 1000), "metrics": dict(metrics)})
     tracker.finish()
 
 
 def read_finished(folder: RunFolder) -> dict[str, float]:
     """Return the metrics of a finished run, and say how to test anew."""
-    folder.end_command()
     print(f"{folder.path.name} is finished already; resume=never tests anew")
     metrics: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
     return metrics

@@ -74,10 +74,6 @@ class TrackedJob(abc.ABC):
     def own_tags(self) -> dict[str, str]:
         """Return the tags that only this kind of job has."""
 
-    @abc.abstractmethod
-    def take_folder(self) -> RunFolder:
-        """Return the folder to work in. Reopens a finished one if its results are lost."""
-
     @property
     def row(self) -> str:
         """Name of the row in tables that the run belongs to."""
@@ -111,6 +107,10 @@ class TrackedJob(abc.ABC):
     def find_folder(self) -> RunFolder:
         """Return the folder that the job is to work in, or has worked in."""
         return folder_for(self.base, self.config.resume, not self.is_offline, self.config.study)
+
+    def take_folder(self) -> RunFolder:
+        """Return the folder to work in."""
+        return self.find_folder()
 
     def tags(self) -> dict[str, str]:
         """Return the tags of the job's run in MLflow; those that would be empty are left out."""
@@ -204,8 +204,7 @@ def working_in(folder: RunFolder, is_main: bool = True) -> Iterator[None]:
     with folder.locked():
         if folder.is_done:
             raise Failure(f"{folder.path} has been finished in the meantime")
-        with folder.commanded():
-            yield
+        yield
 
 
 @contextlib.contextmanager

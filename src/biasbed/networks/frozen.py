@@ -73,7 +73,7 @@ def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, A
     """Write the network atomically. origin: JSON values that describe where its weights come from."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
-    checkpoint.save_whole(path, content)
+    checkpoint.save(path, content)
 
 
 def load(path: Path, kind: str) -> PreparedNetwork:

@@ -143,7 +143,7 @@ def _save(path: Path | None, key: str, step: int, network: nn.Module, optimizer:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"key": key, "step": step, "network": network.state_dict(), "optimizer": optimizer.state_dict()}
-    checkpoint.save_whole(path, state)
+    checkpoint.save(path, state)
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -32,7 +32,6 @@ from biasbed.tracking.folder import RunFolder, exclusive
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import recovery
 
 STUDY = "reproduce"
 
@@ -207,7 +206,7 @@ def _find_finished(plan: Reproduction) -> RunFolder | None:
     for folder in folders:
         state = folder.read_state()
         same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
-        if same and folder.is_done and not state.get("sent") and recovery.reopen_if_lost(folder) is None:
+        if same and folder.is_done and not state.get("sent"):
             return folder
     return None
 

@@ -28,11 +28,10 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a f
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, durable: bool = True, kept: Path | None = None) -> Iterator[Path]:
+def atomic_file(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a path to write to, which becomes the file at the end of the block. On failure the file stays as it was.
 
-    durable: it has reached the disk then, so that a power cut does not empty it. kept: what the file from before
-    becomes, once the new one has reached the disk.
+    durable: it has reached the disk then, so that a power cut does not empty it.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     _remove_left(path)
@@ -41,8 +40,6 @@ def atomic_file(path: Path, durable: bool = True, kept: Path | None = None) -> I
             yield temporary
             if durable:
                 flush(temporary)
-            if kept is not None and path.exists():
-                os.replace(path, kept)
             os.replace(temporary, path)
             if durable:
                 flush(path.parent)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast
 
@@ -26,16 +24,15 @@ from typing_extensions import TypedDict
 
 from biasbed import record
 from biasbed.errors import Failure, UnreadableFile, UsageError
-from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, has_lock, is_at, is_locked, open_in_place, refuse_links, write_whole
+from biasbed.system import places
+from biasbed.system.files import append_line, has_lock, is_locked, open_in_place, refuse_links, write_whole
 from biasbed.system.strict import parse_json, read_json, read_text
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
     from biasbed.config import Config
 
-DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
-COMMAND = "command"  # locked while a command works here; it stays, without a lock, after a command that was killed
+DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
 CLAIM = "claim"  # locked by the command that is about to train here, or whose training runs here
 
 
@@ -61,7 +58,6 @@ class RunState(TypedDict, total=False):
     attempts: int
     sent: bool
     owes_model: bool
-    without_best: bool
 
 
 MOST_BYTES = 2**30  # of a journal
@@ -96,46 +92,6 @@ class RunFolder:
     def unmark_done(self) -> None:
         (self.path / DONE).unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def commanded(self) -> Iterator[None]:
-        """Note that this process works here. It stays if a signal ends the block, or the process before its end."""
-        note = self._lock_note()
-        try:
-            yield
-        except Exception:
-            self._remove_at_exit(note)
-            raise
-        except BaseException:
-            note.close()
-            raise
-        self._remove_at_exit(note)
-
-    def end_command(self) -> None:
-        """Have a killed command's note removed at the end of this process: only then has it said all."""
-        if (self.path / COMMAND).exists():
-            self._remove_at_exit(self._lock_note())
-
-    def _lock_note(self) -> TextIO:
-        """Replace the note by one that this process locks: an earlier command, about to end, may hold the other."""
-        path = self.path / f"{COMMAND}.{os.getpid()}.tmp"
-        note = open_in_place(path)
-        has_lock(note)
-        path.replace(self.path / COMMAND)
-        return note
-
-    def _remove_at_exit(self, note: TextIO) -> None:
-        """Use a `multiprocessing` finalizer: children of `multiprocessing` do not call what `atexit` registers."""
-        Finalize(None, _remove_note, args=(self.path / COMMAND, note), exitpriority=0)
-
-    @property
-    def was_cut_off(self) -> bool:
-        """True if the last command here was killed, even if only before it could report that everything is done."""
-        try:
-            with (self.path / COMMAND).open() as note:
-                return not is_locked(note)
-        except FileNotFoundError:
-            return False
-
     # --- journal -----------------------------------------------------------------------------------------------------
 
     @property
@@ -153,11 +109,6 @@ class RunFolder:
         """Return all complete records. A damaged or cut-off line is left out; the checkpoint has its record."""
         return [journal_record for journal_record in map(_parse_record, self._lines()) if journal_record is not None]
 
-    @property
-    def has_whole_journal(self) -> bool:
-        """True if every line of the journal can be read."""
-        return None not in map(_parse_record, self._lines())
-
     def _lines(self) -> list[str]:
         return _read_text(self.journal).splitlines()
 
@@ -172,27 +123,8 @@ class RunFolder:
             return {}
         return state
 
-    @property
-    def is_damaged(self) -> bool:
-        """True if the tracker's state exists and can't be read."""
-        return (self.path / STATE).exists() and not self.read_state()
-
     def write_state(self, state: dict[str, Any]) -> None:
         write_whole(self.path / STATE, json.dumps(state, indent=1))
-
-    def identify(self) -> str:
-        """Return the folder's id, which its run has as a tag. Draws one for a new folder, and for a copy.
-
-        The id is stored apart from the state, too, so that the run is found without that.
-        """
-        state = self.read_state()
-        folder_id, location = [*_read_text(self.path / ID).split("\n"), ""][:2]
-        if not re.fullmatch("[0-9a-f]{16}", folder_id):
-            folder_id, location = state.get("tags", {}).get(record.FOLDER_ID, ""), state.get("location", "")
-        if not folder_id or location != self.location:
-            folder_id = uuid.uuid4().hex[:16]
-        write_whole(self.path / ID, f"{folder_id}\n{self.location}\n")
-        return folder_id
 
     @property
     def marks(self) -> dict[str, str]:
@@ -201,14 +133,16 @@ class RunFolder:
         return {} if folder_id is None else {record.FOLDER_ID: folder_id}
 
     def own_state(self) -> dict[str, Any]:
-        """Return the state with the folder's id; that of a copy has no run yet."""
-        state, folder_id = self.read_state(), self.identify()
-        tags = state.get("tags", {})
-        is_copy = tags.get(record.FOLDER_ID, folder_id) != folder_id
-        run_id = state.pop("run_id", None) if is_copy else None
-        if run_id is not None:
-            print(f"warning: {self.path} is a copy: it gets a run of its own, {run_id} stays as it is", file=sys.stderr)
-        return {**state, "location": self.location, "tags": {**tags, record.FOLDER_ID: folder_id}}
+        """Return the state with the folder's id and place. A new folder and a copy get an id, and have no run yet."""
+        state = self.read_state()
+        tags = dict(state.get("tags", {}))
+        if record.FOLDER_ID not in tags or state.get("location") != self.location:
+            tags[record.FOLDER_ID] = uuid.uuid4().hex[:16]
+            run_id = state.pop("run_id", None)
+            if run_id is not None:
+                message = f"{self.path} is a copy: it gets a run of its own, {run_id} stays as it is"
+                print(f"warning: {message}", file=sys.stderr)
+        return {**state, "location": self.location, "tags": tags}
 
     @property
     def location(self) -> str:
@@ -255,13 +189,8 @@ class RunFolder:
 
     @property
     def study(self) -> str | None:
-        """Study of the training, None before the first start; read from its settings if its state is lost."""
-        study = self.read_state().get("tags", {}).get(record.STUDY)
-        if study is None and (self.path / record.CONFIG_FILE).exists():
-            with contextlib.suppress(UsageError):
-                settings = strict_yaml.read(self.path / record.CONFIG_FILE, "config")
-                study = settings.get("study") if isinstance(settings, dict) else None
-        return study if isinstance(study, str) else None
+        """Study of the training; None before the first start."""
+        return self.read_state().get("tags", {}).get(record.STUDY)
 
 
 R = TypeVar("R", bound=Mapping[str, Any])
@@ -270,12 +199,6 @@ R = TypeVar("R", bound=Mapping[str, Any])
 def evaluations(records: Sequence[R]) -> list[R]:
     """Return a journal's records of evaluations, without those of earlier stages or from after the end."""
     return [journal_record for journal_record in records if not {"stage", "late"} & journal_record.keys()]
-
-
-def _remove_note(path: Path, note: TextIO) -> None:
-    if is_at(path, note.fileno()):
-        path.unlink(missing_ok=True)
-    note.close()
 
 
 def _read_text(path: Path) -> str:
@@ -340,22 +263,22 @@ def _holder(file: TextIO) -> str:
 def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     """Return the folder to train in: the study's newest, or the next free name if it is done or `resume` is `never`.
 
-    A done folder is returned if `resume` is `once`, if its results never reached a server although runs are `tracked`,
-    or if its command was killed before it could report that everything is done. Folders of other studies are never
-    returned; a folder in which no training has begun may be used by any study.
+    A done folder is returned if `resume` is `once`, or if its results never reached a server although runs are
+    `tracked`. Folders of other studies are never returned; a folder in which no training has begun may be used by any
+    study.
     """
     series = _series(base)
     free = base.with_name(f"{base.name}-{len(series) + 1}") if series else base
     folders = [folder for folder in series if folder.study == study]
-    folders = folders or [folder for folder in series if folder.study is None and not folder.is_damaged]
+    folders = folders or [folder for folder in series if folder.study is None]
     if not folders or resume == "never":
         return RunFolder(free)
     done = [folder for folder in folders if folder.is_done]
     if resume == "once" and done:
         return done[0]
     newest = folders[-1]
-    is_unreported = newest.was_cut_off or (tracked and not newest.read_state().get("sent"))
-    return RunFolder(free) if newest.is_done and not is_unreported else newest
+    is_unsent = tracked and not newest.read_state().get("sent")
+    return RunFolder(free) if newest.is_done and not is_unsent else newest
 
 
 def find_finished(base: Path, study: str) -> RunFolder | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from biasbed.system import files, places
 from biasbed.tracking.folder import make_folder
 from biasbed.tracking.run_reader import StoredRun, find_runs
-from biasbed.tracking.server import guarded, writer
+from biasbed.tracking.server import database, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -21,9 +21,9 @@ IMPORT = "biasbed.import"  # tag of an imported run: the machine that imported i
 @contextlib.contextmanager
 def importing(uri: str) -> Iterator[None]:
     """Hold the lock of imports to this server: another import on this machine waits."""
-    folder = places.home(uri)
-    make_folder(folder)
-    with files.locked(folder / "import.lock"):
+    store = database(uri) or places.home(uri) / "imports"
+    make_folder(store.parent)
+    with files.locked(store.with_name(f"{store.name}.import.lock")):
         yield
 
 

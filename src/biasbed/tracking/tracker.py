@@ -137,8 +137,7 @@ class Tracker:
     def _open(self, state: Record) -> None:
         """Open the run and send everything; then delete the folder's other runs.
 
-        There are others if a run had rows that the journal lacks, or if the server made several because its answer was
-        lost and the client asked again.
+        There are others if the server made several because its answer was lost and the client asked again.
         """
         previous = self._find_own(state)
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
@@ -166,15 +165,6 @@ class Tracker:
         runs.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
         return self._client.get_run(runs[0].info.run_id) if runs else None
 
-    def _has_unknown(self, run: Run) -> bool:
-        """Return True if the server has rows that the journal lacks: sent again, they would be duplicates.
-
-        Metrics without `/` in their name were logged by users themselves and are ignored.
-        """
-        journaled = {(boundary["step"], boundary["timestamp"]) for boundary in self.folder.read_journal()}
-        rows = (row for row in run.data.to_proto().metrics if "/" in row.key)
-        return any((row.step, row.timestamp) not in journaled for row in rows)
-
     def _send_everything(self, state: Record) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -189,10 +179,10 @@ class Tracker:
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
 
     def _revived(self, run: Run | None) -> str | None:
-        """Reopen the interrupted run and return its id; None if it was deleted, or has rows that the journal lacks."""
+        """Reopen the interrupted run and return its id; None if it was deleted."""
         from mlflow.exceptions import MlflowException
 
-        if run is None or self._has_unknown(run):
+        if run is None:
             return None
         try:
             self._client.update_run(run.info.run_id, status="RUNNING")
@@ -235,11 +225,7 @@ class Tracker:
     # --- while training ----------------------------------------------------------------------------------------------
 
     def restore(self, history: Sequence[Record]) -> None:
-        """Reset the journal to the history in the checkpoint; called before `start`.
-
-        Records beyond it were sent before a later checkpoint was damaged. They will be sent again with another time, so
-        a run that has them is replaced by a new one.
-        """
+        """Reset the journal to the history in the checkpoint; called before `start`."""
         self.folder.write_journal(history)
 
     def log(self, boundary: Record) -> None:
@@ -332,7 +318,7 @@ class Tracker:
         self.run_id = state["run_id"]
         with guarded(self.uri):
             run = self._client.get_run(self.run_id)
-            if run.data.tags.get(record.FOLDER_ID) != self.folder.identify():
+            if run.data.tags.get(record.FOLDER_ID) != self.folder.own_state()["tags"][record.FOLDER_ID]:
                 raise Failure(f"{self.folder.path}: run {self.run_id} belongs to another folder; no model was logged")
             ended = run.info.end_time
             is_logged = self._log_model(log_model)

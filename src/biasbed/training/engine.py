@@ -9,7 +9,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -241,7 +241,7 @@ class Engine:
             warn_of_nan(metrics, self._not_logged)
         result = {**result, "metrics": {name: value for name, value in metrics.items() if record.is_finite(value)}}
         self.state.history.append(result)
-        self.save(evaluated=self.is_last)
+        self.save()
         if self.group.is_main:
             self.on_record(result)
             if print_line is not None:
@@ -298,18 +298,12 @@ class Engine:
                 due.add(evaluation_set.name)
         return due
 
-    def evaluate(
-        self,
-        predict: Callable[[Tensor], Tensor] | None = None,
-        only: str | None = None,
-        names: Collection[str] | None = None,
-    ) -> dict[str, float]:
+    def evaluate(self, predict: Callable[[Tensor], Tensor] | None = None, only: str | None = None) -> dict[str, float]:
         """Return every measure of every set that is due, on rank 0; leaves model and randomness as they were.
 
         predict: decides in place of the method's own. only: `val` or `test`, to evaluate the sets of one of them alone.
-        names: of the sets, in place of those that are due.
         """
-        names = self.due_sets() if names is None else names
+        names = self.due_sets()
         phases_of = self.scoring.phases_of
         sets = [member for member in self.evaluator.sets if member.name in names]
         if only is not None:
@@ -338,13 +332,6 @@ class Engine:
                 stack.enter_context(replaced_weights(self.algorithm, weights))
             yield
 
-    def decide_again(self, which: str, number: int, names: Collection[str]) -> None:
-        """Decide again on these sets, with the weights of the `best` or the `last` evaluation, and write that."""
-        with self.weights_of(which):
-            self.evaluate(names=names)
-        if self.group.is_main:
-            self.write_decisions(which, number)
-
     def _training_metrics(self) -> dict[str, float]:
         metrics = self.step_metrics.metrics(self.group, self._seconds)
         metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
@@ -364,7 +351,7 @@ class Engine:
             present = {short: name for short, name in self.scoring.best.items() if name in metrics}
             metrics |= {short: measures.rounded(metrics[name]) for short, name in present.items()}
             state = {**self._describe_weights(), "best": self.state.best}
-            checkpoint.save_whole(self.folder.path / checkpoint.BEST, state)
+            checkpoint.save(self.folder.path / checkpoint.BEST, state)
         for which in ("last", "best") if is_best else ("last",):
             self.write_decisions(which, number)
 
@@ -410,8 +397,8 @@ class Engine:
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
-    def save(self, evaluated: bool = False) -> None:
-        """Write a checkpoint; every rank takes part. evaluated: it has the weights of the last evaluation."""
+    def save(self) -> None:
+        """Write a checkpoint; every rank takes part."""
         self._check_finite()
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.step_metrics.state_dict())
@@ -432,10 +419,9 @@ class Engine:
                     "tables": self.state.tables,
                     "kept": self.state.kept,
                     "history": self.state.history,
-                    "evaluated": evaluations(self.state.history)[-1]["step"] if evaluated else None,
                     "best": self.state.best,
                 }
-                checkpoint.save(self.folder.path, state)
+                checkpoint.save(self.folder.path / checkpoint.LAST, state)
         self._saved = time.perf_counter()
 
     def _describe_weights(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from biasbed.suites import open_suite
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
-from biasbed.training import recipe, recovery
+from biasbed.training import recipe
 from biasbed.training.identity import config_hash, run_key
 
 
@@ -70,13 +70,6 @@ class Job(TrackedJob):
         if self.provides:
             tags[record.PROVIDES] = ",".join(sorted(self.provides))
         return tags | study_tags()
-
-    def take_folder(self) -> RunFolder:
-        """Return the folder to train in. Reopens a finished training whose results were lost before they were sent."""
-        folder = self.find_folder()
-        if folder.is_done and not folder.read_state().get("sent"):
-            recovery.reopen_if_lost(folder)
-        return folder
 
     def is_settled(self, folder: RunFolder) -> bool:
         """Return True if the training has ended and the server has all of it."""

@@ -22,7 +22,7 @@ def send_finished(folder: RunFolder, named: str, register: str) -> bool:
     if state.get("tags", {}).get(record.TRIAL_STATE) in ("pruned", "superseded"):
         return False  # it will never be finished, or another one counts, and that is no news
     if not {"tags", "params", "experiment"} <= set(state):
-        raise Failure(f"its {STATE} is damaged; the command that made it mends that")
+        raise Failure(f"its {STATE} is damaged")
     if not folder.is_done:
         print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
         return False
@@ -37,7 +37,6 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
     else may have written them.
     """
     from biasbed import algorithms
-    from biasbed.training import recovery
 
     state = folder.read_state()
     params = {name.removeprefix(record.CONFIG_PARAMETER): value for name, value in state.get("params", {}).items()}
@@ -54,10 +53,6 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         log_model = model_logger(folder, tracker, named if is_meant else "auto", register)
         if is_sent:
             return tracker.add_model(log_model)
-        recovery.mend_description(folder)
-        lost = recovery.reopen_if_lost(folder)
-        if lost is not None:
-            raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
         with ends_run(tracker):
             try:
                 tracker.reopen()

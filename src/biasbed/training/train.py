@@ -42,7 +42,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import averaged, final_evaluation, recovery
+from biasbed.training import averaged, final_evaluation
 from biasbed.training.about import describe_training
 from biasbed.training.engine import Engine, Learner, Output, Scoring
 from biasbed.training.expected import describe_differences
@@ -71,24 +71,21 @@ def train(config: Config) -> RunFolder:
 
 def _finish_again(job: Job, folder: RunFolder) -> None:
     """Do what an earlier command may have left undone after the end of its training."""
-    recovery.trim(folder, job.config.keep)
+    checkpoint.trim(folder.path, job.config.keep)
     print(f"{folder.path.name} is finished already; resume=never trains it anew")
     if not job.is_offline:
         send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm, job.config.register)
-    folder.end_command()
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     """Train from the newest checkpoint on, or from the start; then evaluate what is due and finish the run."""
-    state, problems = checkpoint.load_newest(folder.path)
+    state = checkpoint.load_last(folder.path)
     with (
         tracking(job, folder, group.is_main) as tracker,
         _one_line_errors(job.config),
         contextlib.ExitStack() as at_end,
     ):
         if tracker is not None:
-            for problem in problems:
-                print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
             _print_data(job)
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
@@ -98,7 +95,6 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             engine.measure_machine = at_end.enter_context(_measured_machine(job.config))
         if state is not None:
             engine.restore(state)
-            recovery.mend_results(folder, _resumed(engine, state["evaluated"]), group, engine.decide_again)
         engine.run()
         final_evaluation.evaluate_at_end(engine)
         engine.evaluator.close()
@@ -144,20 +140,9 @@ def _print_data(job: Job) -> None:
         print(line, file=sys.stderr)
 
 
-def _resumed(engine: Engine, evaluated: int | None) -> recovery.Resumed:
-    return recovery.Resumed(
-        history=engine.state.history,
-        best=engine.state.best,
-        evaluated=evaluated,
-        sets=[evaluation_set.name for evaluation_set in engine.evaluator.sets],
-        unit=engine.config.unit,
-        accepts_loss=engine.config.resume == "without_best",
-    )
-
-
 def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> None:
     folder.mark_done()  # before anything goes that an unfinished training would go on from
-    recovery.trim(folder, job.config.keep)
+    checkpoint.trim(folder.path, job.config.keep)
     log_model = model_logger(folder, tracker, job.config.algorithm, job.config.register)
     tracker.finish(log_model if job.config.log_model else None)
     if not tracker.offline:
@@ -305,8 +290,6 @@ def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
     """Return the last lines that a training prints. unit: of the monitor."""
     best = engine.state.best or {}
     number = f"{engine.config.unit} {best['number']:.0f}"
-    if recovery.is_best_lost(engine.folder, engine.config.keep):
-        number += ", whose weights are lost"
     value = measures.shown(best["value"], unit)
     clause = limits.clause(engine.config.limit)
     return f"done: best {engine.scoring.monitor} {value} at {number}{clause}\n{tracker.ending()}"

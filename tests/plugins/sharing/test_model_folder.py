@@ -54,7 +54,7 @@ def trained(folder: Path, algorithm: str = "erm", **flags: Any) -> Path:
         "algorithm": method.state_dict(),
     }
     path = folder / "best.ckpt"
-    checkpoint.save_whole(path, state)
+    checkpoint.save(path, state)
     return path
 
 
