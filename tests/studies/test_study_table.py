@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from biasbed import algorithms, networks
 from biasbed.analysis import layout_file
-from biasbed.cli import main
 from biasbed.errors import UsageError
 from biasbed.evaluation import command
 from biasbed.networks import library
@@ -147,30 +146,3 @@ def test_seeds_are_read_as_they_are_written(seeds: list[int]) -> None:
     assert parse_seeds(words) == (tuple(seeds) if len(seeds) > 1 else tuple(range(seeds[0])))
     low, high = min(seeds), max(seeds)
     assert parse_seeds(f"{low}..{high}") == tuple(range(low, high + 1))
-
-
-# --- told without the data --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["biasbed_paper", "robustness_deepfashion"])
-def test_a_dry_run_shows_its_plan_without_the_data(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    table = read_table(name)
-    assert main(["benchmark", "--table", name, "--data_dir", str(tmp_path / "nowhere"), "--dry_run", "yes"]) == 0
-    planning, first, *rows = capsys.readouterr().out.splitlines()
-    assert planning.startswith(f"{table.study}: planning {len(table.rows)} rows with {len(table.seeds)} seeds")
-    assert first.startswith(f"{table.study}: {len(table.rows)} rows x 1 cell x {len(table.seeds)} seeds: ")
-    assert [row.split()[0] for row in rows[: len(table.rows)]] == list(table.rows)
-    assert f"data_dir={tmp_path / 'nowhere'}: there is no such folder" in rows[-1]
-    assert not list(tmp_path.iterdir())  # nothing was created, no run either
-
-
-def test_what_is_wrong_is_refused_without_the_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["benchmark", "--table", "biasbed_paper", "--data_dir", str(tmp_path / "nowhere"), "--dry_run", "yes"]
-    assert main([*words, "--optim.lr", "fast"]) == 2
-    assert "optim.lr" in capsys.readouterr().err
-    assert main(["sweep", *words[3:], "--suite", "biasbed", "--algorithms", "erm"]) == 0
-    assert "of 20 trials for each of erm" in capsys.readouterr().out.splitlines()[1]

@@ -12,12 +12,12 @@ import yaml
 
 from biasbed import record
 from biasbed.config import Config
-from biasbed.errors import Failure, MissingData, UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies import ledger
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
-from biasbed.studies.dry_run import describe_grid, list_runs
+from biasbed.studies.dry_run import list_runs
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.plan import Records, StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
@@ -59,14 +59,8 @@ def benchmark(flags: Mapping[str, str]) -> None:
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     table = build_table(options, settings)
-    try:
-        _refuse_early(table, is_here=options.launcher == "local")
-        plan = make_plan(table, launcher, options.workers)
-    except (MissingData, Failure) as reason:
-        if not options.dry_run:
-            raise
-        print("\n".join(describe_grid(table, reason)))
-        return
+    _refuse_early(table, is_here=options.launcher == "local")
+    plan = make_plan(table, launcher, options.workers)
     if options.dry_run:
         print("\n".join(dry_run(plan)))
     else:

@@ -1,19 +1,12 @@
-"""Output of `dry_run`: every run of a study with its status, or the grid alone if the data are missing."""
+"""Output of `dry_run`: every run of a study with its status, and the time that is left."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from biasbed import registry, suites
-from biasbed.errors import Failure, MissingData
-from biasbed.studies.cells import HELD_OUT, StudyCell, expand
-from biasbed.studies.plan import PlannedRun, merge_settings
+from biasbed.studies.plan import PlannedRun
 from biasbed.studies.status import Estimate, RunStatus, StudyRunStatus
-from biasbed.studies.study_table import Overrides, StudyTable
 from biasbed.system.terminal import clock
-from biasbed.training.resolve import resolve
 
 
 def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) -> list[str]:
@@ -57,61 +50,3 @@ def _describe_progress(run: PlannedRun, status: RunStatus) -> str:
     progress = f" at {run.unit} {status.reached} of {run.total}" if is_partial else ""
     note = f" ({status.note})" if status.note and status.state != "done" else ""
     return progress + note
-
-
-# --- without the data -------------------------------------------------------------------------------------------------
-
-
-class CountedCells(NamedTuple):
-    """Cells of a study and their number in words."""
-
-    cells: tuple[StudyCell, ...]
-    text: str
-    is_counted: bool  # False if only the data know how many there are: `cells` then holds one for all
-
-
-def describe_grid(table: StudyTable, reason: MissingData | Failure) -> list[str]:
-    """Return rows, cells, seeds and the number of runs, then the missing data. reason: why the runs cannot be planned.
-
-    Raises UsageError for a setting that would be refused if the data were there.
-    """
-    counted = _count_cells(table)
-    width = max(map(len, table.rows))
-    lines, number = [], 0
-    for row, overrides in table.rows.items():
-        is_tested = "model" in overrides
-        number += len(counted.cells) * (1 if is_tested else len(table.seeds))
-        settings = [merge_settings(table, row, cell) for cell in counted.cells]
-        text = overrides["model"] if is_tested else _describe_trainings(settings, table.seeds[0])
-        lines.append(f"  {row:{width}}  {text}")
-    seeds = f"{len(table.seeds)} seed{'s' * (len(table.seeds) != 1)}"
-    runs = f"{number} runs" if counted.is_counted else f"{number} runs in each"
-    suite = suites.identifier(table.suite)
-    head = f"{table.study}: {len(table.rows)} rows x {counted.text} x {seeds}: {runs} of the suite {suite}"
-    return [head, *lines, *list_missing(reason)]
-
-
-def list_missing(reason: MissingData | Failure) -> list[str]:
-    """Return the missing data, a line each."""
-    parts = re.split(r"; (?=')", str(reason))
-    return ["cannot plan the runs: data missing", *(f"- {part}" for part in parts)]
-
-
-def _describe_trainings(settings: Sequence[Overrides], seed: int) -> str:
-    """Describe network, duration, batch and image size of a row's trainings."""
-    texts = set()
-    for overrides in settings:
-        config = resolve({**overrides, "seed": str(seed)})
-        duration = f"{config.epochs or config.steps} {config.unit}s"
-        texts.add(f"{config.backbone}, {duration}, batch {config.batch_size}, {config.image_size} px")
-    return "; ".join(sorted(texts))
-
-
-def _count_cells(table: StudyTable) -> CountedCells:
-    try:
-        cells = expand({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
-    except MissingData:
-        held_out = table.settings.get(HELD_OUT, "")
-        placeholder = StudyCell("", {HELD_OUT: "none"})
-        return CountedCells((placeholder,), f"the cells of {HELD_OUT}={held_out}", is_counted=False)
-    return CountedCells(cells, f"{len(cells)} cell{'s' * (len(cells) != 1)}", is_counted=True)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import yaml
 
 from biasbed import record
-from biasbed.errors import Failure, MissingData, UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
-from biasbed.studies.dry_run import list_missing
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
 from biasbed.studies.runner import Runner
 from biasbed.studies.search import results
@@ -42,15 +41,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     print(f"planning a search for {', '.join(options.algorithms)}", flush=True)
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
-    try:
-        plan = make_sweep(options, settings, launcher)
-    except MissingData as reason:
-        if not options.dry_run:
-            raise
-        names = ", ".join(options.algorithms)
-        trials = options.value_or_default("trials")
-        print("\n".join([f"a search of {trials} trials for each of {names}", *list_missing(reason)]))
-        return
+    plan = make_sweep(options, settings, launcher)
     url = storages.storage_url(options.storage, plan.folder)
     if plan.config.tracking == "on":
         storages.refuse_tracking(url, resolve_uri())
