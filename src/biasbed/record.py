@@ -123,7 +123,6 @@ EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE = EVALUATION_FILES
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
 REPRODUCTION_FILE = "reproduction.csv"  # what a reproduction concludes, per metric
 DIFFERENCES_FILE = "differences.csv"
-REPRODUCTION_NOTE = "reproduction.md"
 
 
 def predictions_file(set_name: str, which: str) -> str:

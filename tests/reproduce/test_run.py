@@ -155,7 +155,7 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
     assert "images (fingerprint)" in out
     code, _, err = again(original.info.run_id, *data_dir, "--allow", "data")
     assert code == 2
-    assert "the protocol here is not that of the run (other images of ink)" in err
+    assert "the protocol here is not that of the run: accept it with allow=protocol" in err
     shutil.rmtree(images / "ink")
     code, _, err = again(original.info.run_id, *data_dir, "--allow", "data,protocol")
     assert code == 2

@@ -115,12 +115,3 @@ def test_another_seed_is_called_different_as_rarely_as_promised(seeds: int) -> N
         first, second, *others = [{n: {1: float(v)} for n, v in zip(names, row, strict=True)} for row in drawn]
         wrong += verdict.overall(verdict.compare(protocol, first, second, others, 0.05)) == DIFFERENT
     assert wrong / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
-
-
-def test_agreement_counts_images_that_both_have() -> None:
-    agreement = verdict.agreement(
-        "edge", "best", {"a": "cat", "b": "dog", "c": "cat"}, {"a": "cat", "b": "cat", "d": "dog"}
-    )
-    assert agreement is not None
-    assert (agreement.images, agreement.equal, agreement.share) == (2, 1, 0.5)
-    assert verdict.agreement("edge", "best", {"a": "cat"}, {}) is None

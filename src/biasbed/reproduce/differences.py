@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from biasbed import record
 from biasbed.reproduce.original import Original
@@ -86,28 +86,3 @@ def _compare_environments(there: Mapping[str, str], now: Mapping[str, str]) -> I
 def threads(original: Original) -> str | None:
     """Return the number of torch threads that a run was trained with; None if unknown."""
     return environment(original.environment).get("threads") or None
-
-
-def protocol_changes(original: record.Protocol, here: record.Protocol) -> str:
-    """Return how the protocol here differs from the original, as text."""
-    there = {set_record.name: set_record for set_record in original.sets}
-    now = {set_record.name: set_record for set_record in here.sets}
-    parts = []
-    if removed := sorted(set(there) - set(now)):
-        parts.append(f"without {', '.join(removed)}")
-    if added := sorted(set(now) - set(there)):
-        parts.append(f"besides {', '.join(added)}")
-    sets_by_fields: dict[str, list[str]] = {}
-    for name, set_record in there.items():
-        if name in now and set_record != now[name]:
-            sets_by_fields.setdefault(_changed_fields(set_record, now[name]), []).append(name)
-    parts += [f"other {changed} of {', '.join(names)}" for changed, names in sets_by_fields.items()]
-    for name in ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start"):
-        if getattr(original, name) != getattr(here, name):
-            parts.append(f"another {name}")
-    return "; ".join(parts) or "other details"
-
-
-def _changed_fields(first: record.SetRecord, second: record.SetRecord) -> str:
-    names = [field.name for field in fields(first)]
-    return ", ".join(name for name in names if getattr(first, name) != getattr(second, name))

@@ -8,15 +8,13 @@ from pathlib import Path
 
 from biasbed import record
 from biasbed.reproduce.differences import Difference
-from biasbed.reproduce.original import Original
-from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Agreement, Compared, overall
+from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Compared, overall
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
 TableRows = Sequence[Sequence[str]]
 METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "verdict")
 DIFFERENCE_HEAD = ("", "recorded", "here")
-AGREEMENT_HEAD = ("set", "evaluation", "images", "equal decisions")
 
 
 def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, str]]:
@@ -33,11 +31,6 @@ def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
             values = _number(row.recorded), _number(row.here), _signed(row), _short(row.spread), _short(row.limit)
             texts.append((row.metric, *values, row.verdict))
     return texts
-
-
-def agreement_rows(agreements: Iterable[Agreement]) -> list[tuple[str, ...]]:
-    """Return the rows of the agreements on single images."""
-    return [(item.set, item.which, str(item.images), f"{100 * item.share:.2f} %") for item in agreements]
 
 
 def table(head: Sequence[str], rows: TableRows) -> str:
@@ -65,14 +58,8 @@ def _count(rows: Iterable[Compared], verdict: str) -> int:
     return sum(row.verdict == verdict for row in rows)
 
 
-def write(
-    folder: Path,
-    original: Original,
-    differences: Sequence[Difference],
-    rows: Sequence[Compared],
-    agreements: Sequence[Agreement],
-) -> list[Path]:
-    """Write `reproduction.csv`, `differences.csv` and `reproduction.md`; return their paths."""
+def write(folder: Path, differences: Sequence[Difference], rows: Sequence[Compared]) -> list[Path]:
+    """Write `reproduction.csv` and `differences.csv`; return their paths."""
     columns = [field.name for field in dataclasses.fields(Compared)]
     columns.insert(columns.index("here") + 1, "difference")
     with (folder / record.REPRODUCTION_FILE).open("w", newline="") as file:
@@ -81,36 +68,7 @@ def write(
         heads = ("what", "recorded", "here", "same")
         cells = ((item.name, item.there, item.here, str(item.same).lower()) for item in differences)
         write_rows(file, heads, (dict(zip(heads, row, strict=True)) for row in cells))
-    (folder / record.REPRODUCTION_NOTE).write_text(_note(original, differences, rows, agreements))
-    return [folder / name for name in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE, record.REPRODUCTION_NOTE)]
-
-
-def _note(
-    original: Original,
-    differences: Sequence[Difference],
-    rows: Sequence[Compared],
-    agreements: Sequence[Agreement],
-) -> str:
-    """Return the note of a repeated run in Markdown: what differs here, the deciding metrics, and single decisions."""
-    different = difference_rows(differences)
-    parts = [
-        f"# {original.name} {'trained' if original.command == 'train' else 'tested'} again: {overall(rows)}",
-        f"Run {original.id}: {conclusion(rows)}.",
-        "## What is different here",
-        _markdown(DIFFERENCE_HEAD, different) if different else "Nothing that was compared.",
-        "## Metrics that decide",
-        "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds; limit: "
-        "the difference from which on a metric is called different in any case.",
-        _markdown(METRIC_HEAD, metric_rows(rows)),
-    ]
-    if agreements:
-        parts += ["## Decisions on single images", _markdown(AGREEMENT_HEAD, agreement_rows(agreements))]
-    parts.append(f"All metrics: `{record.REPRODUCTION_FILE}`; all that was compared: `{record.DIFFERENCES_FILE}`.")
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown(head: Sequence[str], rows: TableRows) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    return [folder / name for name in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE)]
 
 
 def _number(value: float) -> str:

@@ -10,20 +10,18 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import ReproduceOptions
 from biasbed.reproduce import report, verdict
-from biasbed.reproduce.differences import Difference, differences, protocol_changes, threads
+from biasbed.reproduce.differences import Difference, differences, threads
 from biasbed.reproduce.original import Original, history, other_seeds, read
-from biasbed.reproduce.verdict import Agreement, Compared
+from biasbed.reproduce.verdict import Compared
 from biasbed.settings import as_flags
 from biasbed.system import code, places
 from biasbed.system.processes import PARENT_PROCESS, interruptible
@@ -86,34 +84,29 @@ def _plan(options: ReproduceOptions, original: Original, kinds: Mapping[str, str
     changes = {**kinds, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.settings({**options.places, **changes})
     try:
-        tags, protocol = _describe(settings, original.command)
+        tags = _describe(settings, original.command)
     except UsageError as error:
         raise UsageError(f"run {original.id} can't be repeated here: {error}") from None
     # A folder for each state of the code, because no training may be continued by other code.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
-    compared = differences(original, tags, code.environment())
-    if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
-        compared.append(Difference("protocol, in words", "", protocol_changes(original.protocol, protocol)))
-    return Reproduction(original, settings, tags, compared)
+    return Reproduction(original, settings, tags, differences(original, tags, code.environment()))
 
 
-def _describe(settings: Mapping[str, str], command: str) -> tuple[dict[str, str], record.Protocol]:
-    """Return the tags and the protocol that a run of these settings would have here."""
+def _describe(settings: Mapping[str, str], command: str) -> dict[str, str]:
+    """Return the tags that a run of these settings would have here."""
     if command == "evaluate":
         from biasbed.evaluation.command import read
         from biasbed.evaluation.evaluate_model import load, plan
 
         options, flags = read(settings)
-        evaluation = plan(options, flags, load(options, flags)).job
-        return evaluation.tags(), evaluation.protocol
+        return plan(options, flags, load(options, flags)).job.tags()
     from biasbed.compute.device import choose_device
     from biasbed.training import job
     from biasbed.training.resolve import resolve
 
     resolved = resolve(settings)
     choose_device(resolved.device, resolved.nproc)
-    planned = job.plan(resolved)
-    return planned.tags(), planned.protocol
+    return job.plan(resolved).tags()
 
 
 def _introduction(plan: Reproduction) -> str:
@@ -153,7 +146,7 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
         )
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
         raise UsageError(
-            f"the protocol here is not that of the run ({plan.differences[-1].here}): accept it with allow=protocol, "
+            "the protocol here is not that of the run: accept it with allow=protocol, "
             f"or check out the commit that it was trained at ({original.tag(record.GIT_COMMIT)[:12] or 'not recorded'})"
         )
 
@@ -224,9 +217,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, run_id: str | Non
     tracker = Tracker(folder, run_id)
     tracker.reopen()
     rows = _compare(plan, uri, tracker.run_id, alpha)
-    with guarded(uri):
-        agreements = _agreements(original, uri, folder)
-    for path in report.write(folder.path, original, plan.differences, rows, agreements):
+    for path in report.write(folder.path, plan.differences, rows):
         with guarded(uri):
             writer(uri).log_artifact(tracker.run_id, str(path))
     tracker.set_tags({record.VERDICT: verdict.overall(rows)})
@@ -235,8 +226,6 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, run_id: str | Non
     except Failure as failure:
         raise Failure(f"{re.sub(';.*', '', str(failure))}; the same command goes on when it does") from None
     print(f"\n{report.table(report.METRIC_HEAD, report.metric_rows(rows))}")
-    if agreements:
-        print(f"\n{report.table(report.AGREEMENT_HEAD, report.agreement_rows(agreements))}")
     print(f"\n{tracker.ending()}\nall metrics: {folder.path / record.REPRODUCTION_FILE}")
     print(f"verdict: {report.conclusion(rows)}", flush=True)
     return 0 if verdict.overall(rows) in verdict.REPRODUCED else 1
@@ -251,26 +240,3 @@ def _compare(plan: Reproduction, uri: str, run_id: str, alpha: float) -> list[Co
         return rows
     others = [history(uri, seed_run) for seed_run in other_seeds(uri, original)]
     return verdict.compare(original.protocol, first, second, others, alpha)
-
-
-def _agreements(original: Original, uri: str, folder: RunFolder) -> list[Agreement]:
-    """Return the agreement on every set that has decisions of both trainings."""
-    client, agreements = writer(uri), []
-    names = [*(set_record.name for set_record in original.protocol.sets), *original.protocol.validation_sets]
-    for set_name in dict.fromkeys(names):
-        present = {artifact.path for artifact in client.list_artifacts(original.id, f"predictions/{set_name}")}
-        for which in record.PREDICTION_EPOCHS:
-            name = record.predictions_file(set_name, which)
-            if name in present and (folder.path / name).exists():
-                with tempfile.TemporaryDirectory() as download_folder:
-                    there = _decisions(client.download_artifacts(original.id, name, download_folder))
-                agreements.append(verdict.agreement(set_name, which, there, _decisions(folder.path / name)))
-    return [agreement for agreement in agreements if agreement is not None]
-
-
-def _decisions(path: Any) -> dict[str, str]:
-    """Return the decided class of each image in a file of predictions."""
-    from biasbed.evaluation import recorded
-
-    (predictions,) = recorded.read([Path(path)])
-    return dict(zip(predictions.images, predictions.decision.tolist(), strict=True))

@@ -165,28 +165,3 @@ def _holm(p: Sequence[float]) -> list[float]:
 def same(a: float, b: float) -> bool:
     """Return True for identical values; NaN equals NaN."""
     return a == b or (math.isnan(a) and math.isnan(b))
-
-
-# --- decisions --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement of the decisions of both trainings on the images of one set."""
-
-    set: str
-    which: str  # best or last evaluation
-    images: int  # number of images that both trainings have
-    equal: int  # number of equal decisions
-
-    @property
-    def share(self) -> float:
-        return self.equal / self.images
-
-
-def agreement(name: str, which: str, first: Mapping[str, str], second: Mapping[str, str]) -> Agreement | None:
-    """Return the agreement of two trainings' decisions (image -> class); None if they have no image in common."""
-    common = first.keys() & second.keys()
-    if not common:
-        return None
-    return Agreement(name, which, len(common), sum(first[image] == second[image] for image in common))
