@@ -14,7 +14,6 @@ from biasbed import record
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets.corruption_benchmarks import ALEXNET, BENCHMARK, GROUPS
-from biasbed.errors import Failure
 from biasbed.published import cells, description
 from biasbed.published.cells import PaperOfCells
 from biasbed.suites import derived
@@ -179,14 +178,3 @@ def test_a_value_follows_from_two_columns() -> None:
     assert said.printed("a") == ("accuracy", "ce_fog")
     assert said.printed("b") == ("ce_fog", "ce_snow"), "its own is derived"
     assert record.parse_metric(gap.inputs[1]) is not None
-
-
-def test_a_value_that_follows_from_nothing_is_refused() -> None:
-    refused = {
-        ("ce_snow/a", "a"): "columns.a has no measure 'ce_snow'",
-        ("accuracy/c", "a"): "columns.c has no measure 'accuracy'",
-        ("ce_fog/b", "c"): "there is no column 'c'",
-    }
-    for (of, column), message in refused.items():
-        with pytest.raises(Failure, match=message):
-            description.read(WORDS.replace("OF", of).replace("COLUMN", column), "toy.yaml")

@@ -31,7 +31,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Paper:
-    """Return a paper. Raises UsageError for an unknown name, Failure if its files are wrong."""
+    """Return a paper. Raises UsageError for an unknown name."""
     if name not in names():
         raise UsageError(f"unknown source '{name}'{nearest(name, names())}; or give a path (docs/sharing.md)")
     return BIASBED if name == BIASBED.name else cells.read(name)

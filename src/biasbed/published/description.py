@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from biasbed import measures, record
-from biasbed.errors import Failure, UsageError
-from biasbed.settings import nearest
 from biasbed.system import formats, strict_yaml
 from biasbed.system.formats import ByName, Format, Listed
 
@@ -21,15 +19,6 @@ class MeasureInput(NamedTuple):
     column: str
 
 
-def _check_slug(name: str) -> str:
-    if name and name != record.slug(name):
-        raise ValueError(f"'{name}' should be called '{record.slug(name)}'")
-    return name
-
-
-SlugName = Annotated[str, AfterValidator(_check_slug)]  # can be a part of a metric's name
-
-
 class PaperColumn(Format):
     """Description of a column."""
 
@@ -39,8 +28,8 @@ class PaperColumn(Format):
     )
     higher_is_better: bool | Literal["auto"] = Field("auto", description="direction of the measure")
     complement: bool = Field(False, description="100 minus the value is printed: the error for an accuracy")
-    block: SlugName = Field("", description="the data set that it is a part of")
-    domain: SlugName = Field("", description="the domain that it shows, held out of training")
+    block: str = Field("", description="the data set that it is a part of")
+    domain: str = Field("", description="the domain that it shows, held out of training")
     aliases: Listed[str] = Field((), description="other names of the domain, or of the column if it has no domain")
     images: int = Field(0, ge=0, description="of the set; 0 if unknown")
     classes: int = Field(0, ge=0, description="of the set; 0 if unknown")
@@ -48,20 +37,6 @@ class PaperColumn(Format):
     source_images: str | None = Field(None, description="columns with the same name here show the same images")
     groups: ByName[str, int] = Field({}, description="number of images of each group")
     further: Listed[str] = Field((), description="other measures of this column only, of the same unit")
-
-    @model_validator(mode="after")
-    def _check(self) -> PaperColumn:
-        measure = measures.MEASURES.get(self.measure)
-        for name, value in (("unit", self.unit), ("higher_is_better", self.higher_is_better)):
-            if measure is None and value == "auto":
-                raise ValueError(f"{name}: biasbed does not know the measure '{self.measure}', so say it")
-            if measure is not None and value not in ("auto", getattr(measure, name)):
-                raise ValueError(f"{name}={value}: of the measure '{self.measure}' it is {getattr(measure, name)}")
-        if self.complement and not self.is_fraction:
-            raise ValueError(f"complement: only what is measured in {measures.FRACTION} has one")
-        if self.domain and not self.block:
-            raise ValueError(f"domain={self.domain}: say of which block")
-        return self
 
     @property
     def is_fraction(self) -> bool:
@@ -74,10 +49,7 @@ class PaperColumn(Format):
         return 100.0 if self.is_fraction else 1.0
 
     def stored(self, printed: float) -> float:
-        """Return a printed value as it is stored. Raises ValueError for an impossible percentage."""
-        is_share = self.is_fraction and self.measure in measures.MEASURES and self.measure not in measures.RATIOS
-        if is_share and not 0 <= printed <= 100:
-            raise ValueError(f"{printed:g} is no percentage")
+        """Return a printed value as it is stored."""
         return round((100 - printed if self.complement else printed) / self.scale, 9)
 
     def set_record(self, name: str, further: Iterable[str] = ()) -> record.SetRecord:
@@ -121,12 +93,6 @@ class DerivedMeasure(Format):
     groups: Listed[str] = Field((), description="groups whose numbers of images are its constants")
     higher_is_better: bool = Field(True, description="direction of the measure")
 
-    @model_validator(mode="after")
-    def _check(self) -> DerivedMeasure:
-        if self.function not in measures.FUNCTIONS:
-            raise ValueError(f"function={self.function}: unknown{nearest(self.function, measures.FUNCTIONS)}")
-        return self
-
     def derivation(self, measure: str, column: str, groups: Mapping[str, int]) -> record.Derived:
         """Return the derivation of a column for the protocol. groups: numbers of images."""
         return record.Derived(
@@ -165,27 +131,10 @@ class Description(Format):
     further: Listed[str] = Field(
         (), description="other measures of the same sets; the CSV has the measure of each number"
     )
-    columns: ByName[SlugName, PaperColumn] = Field(min_length=1, description="columns of the paper's tables")
-    rows: ByName[SlugName, PaperRow] = Field({}, description="rows that need a description")
-    rules: ByName[SlugName, PaperRule] = Field(
-        {}, description="selection rules by their name in the CSV, if it has any"
-    )
-    derived: ByName[SlugName, DerivedMeasure] = Field({}, description="measures that follow from printed ones")
-
-    @model_validator(mode="after")
-    def _check(self) -> Description:
-        if (self.spread == "none") != (self.ddof == "none"):
-            raise ValueError(f"spread={self.spread} ddof={self.ddof}: a spread has both")
-        for name in self.further:
-            if name not in measures.MEASURES:
-                unknown = f"further={name}: biasbed does not know this measure"
-                raise ValueError(f"{unknown}{nearest(name, measures.MEASURES)}")
-        for name, rule in self.rules.items():
-            if (rule.rule or name) == "last_n" and not rule.n:
-                raise ValueError(f"rules.{name}: say the n of last_n")
-        _check_derived(self)
-        _check_columns(self.protocol.sets)
-        return self
+    columns: ByName[str, PaperColumn] = Field(min_length=1, description="columns of the paper's tables")
+    rows: ByName[str, PaperRow] = Field({}, description="rows that need a description")
+    rules: ByName[str, PaperRule] = Field({}, description="selection rules by their name in the CSV, if it has any")
+    derived: ByName[str, DerivedMeasure] = Field({}, description="measures that follow from printed ones")
 
     @property
     def summary(self) -> Mapping[str, str | int]:
@@ -236,49 +185,11 @@ class Description(Format):
 
 
 def read(text: str, file: str) -> Description:
-    """Return the description in a text. Raises Failure with one line, which names the place. file: its name."""
-    try:
-        return formats.parse(Description, strict_yaml.parse(text, file), file)
-    except UsageError as error:
-        raise Failure(str(error)) from None
-
-
-def _check_derived(description: Description) -> None:
-    """Raise ValueError if a derived measure has inputs, groups or columns that do not exist."""
-    available = {name: [*description.printed(name)] for name in description.columns}
-    for name, column in description.columns.items():
-        for measure, derived in description.derivations(name).items():
-            for text in derived.of:
-                source = _split_input(text, name)
-                if source.measure not in available.get(source.column, ()):
-                    raise ValueError(f"derived.{measure}: columns.{source.column} has no measure '{source.measure}'")
-            for group in derived.groups:
-                if group not in column.groups:
-                    raise ValueError(f"derived.{measure}: columns.{name} has no group '{group}'")
-            available[name].append(measure)
-    for measure, derived in description.derived.items():
-        for name in derived.columns:
-            if name not in description.columns:
-                raise ValueError(f"derived.{measure}: there is no column '{name}'{nearest(name, description.columns)}")
+    """Return the description in a text. Raises UsageError with one line, which names the place. file: its name."""
+    return formats.parse(Description, strict_yaml.parse(text, file), file)
 
 
 def _split_input(text: str, column: str) -> MeasureInput:
     """Parse `<measure>`, of this column, or `<measure>/<column>`."""
     measure, _, named = text.partition("/")
     return MeasureInput(measure, named or column)
-
-
-def _check_columns(columns: tuple[record.SetRecord, ...]) -> None:
-    """Raise ValueError if the columns of one block have no common mean, or two show the same domain."""
-    by_block: dict[str, record.SetRecord] = {}
-    by_domain: dict[tuple[str, str], record.SetRecord] = {}
-    for column in columns:
-        if record.parse_metric(f"test/{column.headline}/{column.name}") is None:
-            raise ValueError(f"columns.{column.name}: '{column.headline}' can't be a measure's name")
-        block = column.block or column.name
-        first = by_block.setdefault(block, column)
-        if first.headline != column.headline:
-            headlines = f"{first.headline} ({first.name}) and {column.headline} ({column.name})"
-            raise ValueError(f"the block '{block}' has no common mean of {headlines}: give each a block of its own")
-        if column.domain and by_domain.setdefault((block, column.domain), column) is not column:
-            raise ValueError(f"two columns show the domain '{column.domain}' of '{block}'")
