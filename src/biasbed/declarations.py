@@ -21,7 +21,6 @@ from typing import Any
 HEAVY = ("torch", "torchvision", "timm")
 COPY = "declared."  # before the names of copied modules: dataclasses look their module up by name
 ROOT = Path(__file__).parent
-BACKBONES = "biasbed.networks.backbones"
 
 
 def is_needed() -> bool:
@@ -56,25 +55,6 @@ def declared(name: str) -> Any:
     """Return the copy of `module:attribute`, whose functions must not compute."""
     module, _, attribute = name.partition(":")
     return getattr(_module(module), attribute) if attribute else _module(module)
-
-
-def check_backbone(backbone: str, **needs: bool) -> None:
-    """Raise UsageError for an unknown network of biasbed, torchvision or timm. needs: arguments of `check_name`.
-
-    The tag of timm's weights is left for later, as are networks of other libraries.
-    """
-    library, _, name = backbone.rpartition(":")
-    if library not in ("", "torchvision", "timm"):
-        return
-    plain = name.partition(".")[0] if library == "timm" else name
-    declared(BACKBONES).check_name(f"{library}:{plain}" if library else plain, **needs)
-
-
-def check_model(model: str) -> None:
-    """Raise UsageError for an unknown network of torchvision or timm that is to be tested."""
-    parts = declared(BACKBONES).split_model(model)
-    if parts is not None:
-        check_backbone(parts[0])
 
 
 def _module(name: str) -> ModuleType:

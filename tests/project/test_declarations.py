@@ -31,7 +31,7 @@ def all_suites(find):
     for name in suites.REGISTRY:
         suite = find(suites.REGISTRY, name)
         for_jtt = repr(dict(suite.defaults_for({"algorithm": "jtt", "train": "cifar10c"})))
-        yield name, [*declarations(suite, "Settings"), sorted(suite.may_provide), for_jtt]
+        yield name, [*declarations(suite, "Settings"), for_jtt]
 
 results = []
 for find in (lambda registry, name: registry.declare(name), lambda registry, name: registry.load(name)):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biasbed import declarations, suites
+from biasbed import suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
@@ -65,8 +65,6 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
     files_of_plugin = split_files(options.model)
     if files_of_plugin:
         return FILES_OF_PLUGINS[files_of_plugin[0].suffix.lower()](options, shared, files_of_plugin)
-    if declarations.is_needed():
-        declarations.check_model(options.model)
     if not in_torchrun():
         print(f"testing {places.public_value(options.model)}: loading PyTorch", flush=True)
     from biasbed.compute.device import choose_device, run_torchrun

@@ -47,7 +47,6 @@ from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
-from biasbed.training.refusals import refuse_row_early
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
@@ -59,7 +58,6 @@ def benchmark(flags: Mapping[str, str]) -> None:
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     table = build_table(options, settings)
-    _refuse_early(table, is_here=options.launcher == "local")
     plan = make_plan(table, launcher, options.workers)
     if options.dry_run:
         print("\n".join(dry_run(plan)))
@@ -80,14 +78,6 @@ def describe_scores(plan: StudyPlan) -> str:
     except (Failure, UsageError) as reason:  # the study itself is done
         table = f"no table of its scores: {reason}"
     return f"\n{table}\n\nTables, figures and report: {typed('analyze', scope)}"
-
-
-def _refuse_early(table: StudyTable, is_here: bool) -> None:
-    """Raise UsageError for a row whose training is refused before an image is opened."""
-    cell = next(iter(table.cells.values()), {})
-    for row, overrides in table.rows.items():
-        if "algorithm" in overrides:
-            refuse_row_early(row, {"suite": table.suite, **table.settings, **cell, **overrides}, is_here)
 
 
 def main_study(flags: Mapping[str, str]) -> None:

@@ -37,7 +37,6 @@ class Demo(Suite[DemoSettings]):
     """Suite of digits at the configured image size."""
 
     Settings = DemoSettings
-    may_provide: ClassVar[frozenset[str]] = frozenset(("bias", "validation_bias"))
     set_names = SETS
     defaults: ClassVar[Mapping[str, Any]] = {
         "backbone": "resnet10",

@@ -41,7 +41,6 @@ class FileSuite(Suite[F]):
     """
 
     Settings = FileSettings
-    may_provide: ClassVar[frozenset[str]] = frozenset()  # images with classes alone
     held_out_words: ClassVar[tuple[str, ...]] = ("auto",)
 
     def of_files(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from biasbed import measures, record
-from biasbed.algorithms.requests import NEEDS
 from biasbed.config import Config, ScoreSettings, layered
 from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, refuse_unknown, specs, word
@@ -47,7 +46,6 @@ class Suite(Generic[C]):
     Settings: ClassVar[type[Config]] = Config
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    may_provide: ClassVar[frozenset[str]] = frozenset(NEEDS)  # needs of methods that its training data can fulfil
     set_names: ClassVar[tuple[str, ...]] = ()  # of evaluation sets, if they don't depend on the settings
 
     def __init__(self, config: C, name: str) -> None:

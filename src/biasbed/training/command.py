@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from biasbed.errors import UsageError
 from biasbed.settings import as_flags
 from biasbed.system.processes import in_torchrun
-from biasbed.training.refusals import refuse_early
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def train(flags: Mapping[str, Any]) -> int:
 
 def carry_out(flags: Mapping[str, Any]) -> CarriedOut:
     """Train as the flags say, or go on with it; return the exit code and the run's folder."""
-    refuse_early(flags)
     config = resolve(flags)
     if not in_torchrun():
         print(f"training {config.algorithm} with seed {config.seed}: loading PyTorch", flush=True)

@@ -22,7 +22,6 @@ from biasbed.studies.search import trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.study_table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
-from biasbed.training.refusals import refuse_row_early
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -149,7 +148,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     general |= {"suite": registry.with_whole_path(options.suite), "study": options.study}
     methods = check_methods(options.algorithms)
     for method in methods:
-        refuse_row_early(method, {**general, "algorithm": method}, is_here=options.launcher == "local")
+        algorithms.REGISTRY.refuse_unknown(method)
     from biasbed.data.folders import opened_once
 
     cells = expand(general, {})
