@@ -25,7 +25,7 @@ from PIL import Image
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from biasbed.system.commands import LAUNCHED_AS
+from biasbed.system.commands import LAUNCHED
 from biasbed.system.processes import leave, yield_while_waiting
 from helpers import children
 from helpers.commands import SHARED
@@ -59,7 +59,7 @@ def _signals_as_they_were() -> Iterator[None]:
 def _no_launcher_is_kept() -> Iterator[None]:
     """A command that `mlflow run` started notes that for its children; tests run commands in this process."""
     yield
-    os.environ.pop(LAUNCHED_AS, None)
+    os.environ.pop(LAUNCHED, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import stat
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -290,22 +289,6 @@ def test_a_half_written_file_s_name_may_be_a_link(mine: Path, tmp_path: Path) ->
     link(path.with_name(f"{path.name}.{os.getpid()}.tmp"), mine)
     files.write_whole(path, "text")
     assert (path.read_text(), mine.read_text()) == ("text", SECRET)
-
-
-def test_a_link_in_the_temporary_folder_makes_no_file_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It belongs to whoever planted it, whatever it leads to."""
-    target, shared = tmp_path / "mine", tmp_path / "tmp"
-    target.mkdir()
-    shared.mkdir()
-    os.utime(target, (1, 1))
-    (shared / f"{files.SCRATCH}x").symlink_to(target)
-    os.lchown(shared / f"{files.SCRATCH}x", 12345, 12345) if os.getuid() == 0 else pytest.skip("needs root")
-    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(shared))
-    with files.scratch_folder():
-        time.sleep(0)
-    assert list(target.iterdir()) == []
 
 
 def test_a_pipe_is_refused_and_not_waited_for(theirs: Path, tracking: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 import stat
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from biasbed.errors import REFUSALS, Failure, UsageError
 
 CHECKSUM = "#sha256="  # after a file's name: what its bytes should have, as pip writes it
 WARN_AFTER, GIVE_UP_AFTER = 2.0, 300.0  # seconds that a lock is waited for: until a line says so, and until a Failure
-SCRATCH, MINUTE = "biasbed-scratch-", 60.0  # prefix of temporary folders; younger ones (in seconds) are left alone
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without hard links
 
 
@@ -267,24 +265,9 @@ def append_line(path: Path, line: str) -> None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield an empty folder of this process's own, removed at the end; by a later command if this process is killed."""
-    _remove_scratch()
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as name, (Path(name) / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = Path(name) / "files"
-        folder.mkdir()
-        yield folder
-
-
-def _remove_scratch() -> None:
-    """Remove temporary folders of ours whose process is gone: nobody holds their locks."""
-    for left in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with contextlib.suppress(OSError):  # owned by somebody else, in use, or being removed at this moment
-            about = left.lstat()  # of the link itself, in case another user planted one
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > MINUTE:
-                with (left / "lock").open("a") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left)
+    """Yield an empty folder, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="biasbed-") as name:
+        yield Path(name)
 
 
 def flush(path: Path) -> None:

@@ -85,14 +85,6 @@ def find_launcher() -> psutil.Process | None:
     return None
 
 
-def read_launcher() -> tuple[list[str], dict[str, str]]:
-    """Return the command line and the environment of the process that started this command; empty if unknown."""
-    launcher = find_launcher()
-    with contextlib.suppress(Exception):  # psutil's: it has ended, or belongs to somebody else
-        return ([], {}) if launcher is None else (launcher.cmdline(), launcher.environ())
-    return [], {}
-
-
 def follow_launcher(interval: float = 2.0) -> None:
     """Under `mlflow run`, end with SIGTERM when the launcher is gone: else its death leaves an orphan."""
     launcher = find_launcher()

@@ -38,9 +38,8 @@ def commands(rows: Mapping[str, str]) -> str:
 
 
 def command(entry_point: str, **settings: object) -> str:
-    """Return the command as it is typed in a checkout, which needs only MLflow and uv."""
-    text = through_mlflow(entry_point, {name: str(value) for name, value in settings.items()})
-    return f"{text} --env-manager uv"
+    """Return the command as it is typed in a checkout."""
+    return through_mlflow(entry_point, {name: str(value) for name, value in settings.items()})
 
 
 def own_command() -> str:
