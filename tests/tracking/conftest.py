@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.tracking import pages
 from helpers.compared import Store
-from helpers.postgres import free_port
 from helpers.toy_runs import Recorder
 
 
@@ -20,11 +18,3 @@ def recorder(tracking: str, tmp_path: Path) -> Recorder:
 @pytest.fixture
 def store(tracking: str) -> Store:
     return Store(tracking)
-
-
-@pytest.fixture
-def ports(monkeypatch: pytest.MonkeyPatch) -> range:
-    """Ports that nobody uses, as those at which pages are looked for."""
-    first = free_port()
-    monkeypatch.setattr(pages, "PORTS", range(first, first + 1))
-    return pages.PORTS

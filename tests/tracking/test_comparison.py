@@ -59,9 +59,7 @@ def test_a_link_has_the_runs_that_may_be_compared_best_first() -> None:
     assert compared("published").query["orderByKey"] == "metrics.`test/accuracy/silhouette`"
 
 
-def test_a_study_says_how_to_see_its_runs(
-    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_says_how_to_see_its_runs(store: Store, tracking: str, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = store.experiment("toy")
     for algorithm, more in (("erm", {}), ("mine", {}), ("broken", {"status": "FAILED"}), ("else", {"study": "other"})):
         store.run(experiment, algorithm, **more)
@@ -69,10 +67,9 @@ def test_a_study_says_how_to_see_its_runs(
     comparison.offer_study(tracking, "main")
     first, table, curves = capsys.readouterr().out.splitlines()
     command = first.partition("start them: ")[2].removesuffix("):")
-    port = str(ports[0])
-    assert shlex.split(command) == ["mlflow", "ui", "--backend-store-uri", tracking, "--port", port]
+    assert shlex.split(command) == ["mlflow", "ui", "--backend-store-uri", tracking]
     address, _, link = table.removeprefix("  table:  ").partition("?")
-    assert address == f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs"
+    assert address == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs"
     query = {name: values[0] for name, values in parse_qs(link).items()}
     assert query == {"workflowType": "machine_learning", **compared().query}
     assert curves == f"  curves: {address}?{link}&compareRunsMode=CHART"

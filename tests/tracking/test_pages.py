@@ -16,7 +16,7 @@ def test_a_server_s_own_address_is_the_link(capsys: pytest.CaptureFixture[str], 
 
 
 def test_passwords_are_not_printed() -> None:
-    found = pages.pages("https://me:secret@host/path/", "3")
+    found = pages.pages("https://me:secret@host/path/")
     assert found == pages.Pages("https://host/path")
     assert found.experiment("3") == "https://host/path/#/experiments/3/runs?workflowType=machine_learning"
-    assert pages.pages("databricks", "3") is None
+    assert pages.pages("databricks") is None

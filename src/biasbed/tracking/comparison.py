@@ -116,7 +116,7 @@ def _as_warning(uri: str) -> Iterator[None]:
 
 def _print_links(uri: str, comparison: Comparison) -> None:
     """Print the links of a comparison; nothing if the server has no pages."""
-    mlflow_pages = pages(uri, comparison.experiment)
+    mlflow_pages = pages(uri)
     if mlflow_pages is None:
         return
     start = f" (first start them: {mlflow_pages.start})" if mlflow_pages.start else ""
