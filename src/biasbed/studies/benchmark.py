@@ -19,14 +19,13 @@ from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.dry_run import list_runs
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
-from biasbed.studies.plan import Records, StudyPlan, make_plan
+from biasbed.studies.plan import StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.status import StudyRunStatus, estimate, read_statuses, seconds_per_unit
+from biasbed.studies.status import StudyRunStatus, estimate, read_statuses
 from biasbed.studies.study import (
     LEDGER,
     SWEPT,
     TABLE,
-    StudyRun,
     find_finished_runs,
     open_study,
     refuse_mixture,
@@ -45,7 +44,6 @@ from biasbed.studies.study_table import (
 from biasbed.system.commands import typed
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
-from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
 
@@ -181,14 +179,13 @@ def train_plan(
         open_states = [status.state for _, status in statuses if status.state != "done"]
         left = "nothing is left to train"
         if open_states:
-            left = f"{len(open_states)} to train, {plan.workers} at a time"
-            left += forecast(plan, statuses, study.run.uri if study.run is not None else None)
+            left = f"{len(open_states)} to train, {plan.workers} at a time{_describe_time(statuses, plan.workers)}"
         display.say("\n".join([*_not_applicable(plan), f"{name}: {len(statuses)} runs; {left}"]))
 
         def end() -> None:
             runner.stop()
             display.close()
-            _write_ledger(plan, runner.items, study.run)
+            _write_ledger(plan, runner.items)
 
         study.at_end.callback(end)
         runner.run()
@@ -196,22 +193,11 @@ def train_plan(
     _refuse_failed(runner.items)
 
 
-def forecast(plan: StudyPlan, statuses: Sequence[StudyRunStatus], uri: str | None) -> str:
-    """Return how long the study will take, by its own epochs or else by finished runs like its own on the server."""
-    left, basis = estimate(statuses, plan.workers), "by the epochs timed so far"
-    if left.seconds is None and uri is not None:
-        finished = {
-            run.data.tags.get(record.CONFIG_HASH, ""): run.data.metrics for run in find_runs(uri, suite=plan.suite)
-        }
-        timed = []
-        for run, status in statuses:
-            per_unit = seconds_per_unit(run, finished.get(run.config_hash, {}))
-            timed.append((run, dataclasses.replace(status, per_unit=per_unit)))
-        left = estimate(timed, plan.workers)
-        basis = "by runs like these on this server"
-    if left.seconds is None:
+def _describe_time(statuses: Sequence[StudyRunStatus], workers: int) -> str:
+    seconds = estimate(statuses, workers).seconds
+    if seconds is None:
         return "; an estimate follows after the first epoch"
-    return f"; about {clock(left.seconds)} {basis}" if left.seconds else ""
+    return f"; about {clock(seconds)} by the epochs timed so far" if seconds else ""
 
 
 def _not_applicable(plan: StudyPlan) -> list[str]:
@@ -265,13 +251,11 @@ def _check_folder(plan: StudyPlan) -> None:
         raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
 
 
-def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None) -> None:
-    """Write what the study has cost so far, and print it."""
+def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
+    """Write what the study has cost so far on this machine, and print it."""
     lines = []
     for item in items:
-        records: Records = item.run.folder().read_journal()
-        if not records and item.state == "done" and study_run is not None:
-            records = study_run.read_records(item.run)
+        records = item.run.folder().read_journal()
         cost = ledger.compute_cost(item.run, records)
         lines.append(ledger.Line(item.run, item.state, item.run.reached(records), cost))
     path = plan.folder / LEDGER

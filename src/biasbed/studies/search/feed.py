@@ -205,10 +205,6 @@ class TrialFeed:
             return None
         trial.set_user_attr(trials.POSITION, position)
         settings = self._draw_settings(search, trial)
-        for earlier in trials.select_trained(all_trials):
-            if search.settings(earlier) == settings:
-                self._repeat_ending(trial, earlier)
-                return None
         try:
             run = search.plan_trial(settings, position, self.launcher)
         except (UsageError, Failure) as error:
@@ -229,16 +225,6 @@ class TrialFeed:
                 search.space.suggest(trial)
             return search.default.overrides
         return search.space.suggest(trial)
-
-    def _repeat_ending(self, trial: Trial, earlier: FrozenTrial) -> None:
-        """Tell Optuna the result of an earlier trial with equal settings: nothing is trained twice."""
-        trial.set_user_attr(trials.EQUAL, earlier.number)
-        for name in (trials.FOLDER, trials.RUN_ID):
-            if name in earlier.user_attrs:
-                trial.set_user_attr(name, earlier.user_attrs[name])
-        for step, value in sorted(earlier.intermediate_values.items()):
-            trial.report(value, step)
-        self._tell(trial, Ending(earlier.state.name, earlier.value if earlier.state.name == "COMPLETE" else None))
 
     # --- a trial goes on, and ends -----------------------------------------------------------------------------------
 

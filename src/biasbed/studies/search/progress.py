@@ -79,7 +79,7 @@ def _estimate(states: Sequence[SearchState], workers: int) -> float | None:
 def _durations(outcomes: Iterable[FrozenTrial]) -> list[float]:
     seconds = []
     for trial in trials.select_trained(outcomes):
-        if trial.duration and trials.EQUAL not in trial.user_attrs:
+        if trial.duration:
             seconds.append(trial.duration.total_seconds())
     return seconds
 

@@ -22,7 +22,7 @@ from biasbed.system.files import write_whole
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-HEADER = ("algorithm", "cell", "trial", "seed", "state", "value", "reached", "default", "attempts", "equal_to")
+HEADER = ("algorithm", "cell", "trial", "seed", "state", "value", "reached", "default", "attempts")
 TAIL = ("seconds", "run_id", "host", "error")
 
 
@@ -197,7 +197,6 @@ def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[
         "reached": trial.last_step or 0,
         "default": "yes" if attributes.get(trials.DEFAULT) else "",
         "attempts": trials.count_attempts(state.all_trials, position),
-        "equal_to": attributes.get(trials.EQUAL, ""),
         "seconds": "" if seconds is None else f"{seconds:.1f}",
         "run_id": attributes.get(trials.RUN_ID, ""),
         "host": attributes.get(trials.HOST, ""),
@@ -211,7 +210,7 @@ def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, 
     for state in states:
         for position, trial in state.outcomes.items():
             base = trial.user_attrs.get(trials.FOLDER)
-            if base is None or trials.EQUAL in trial.user_attrs or base in seen:
+            if base is None or base in seen:
                 continue
             run = state.search.find_training(base, position)
             if run.folder().path.exists():

@@ -26,7 +26,6 @@ DEFAULT = "default"  # has the method's default parameters
 SURPLUS = "surplus"  # two commands took the last position: this trial came second, and never trains
 HOST = "host"  # machine whose command has it; noted after its first heartbeat
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
-EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
 
 def get_position(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> int:
