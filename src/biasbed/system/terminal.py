@@ -1,18 +1,17 @@
 """Progress of long work (live lines on a terminal, sparse lines in a log), columns of text, and colours.
 
-Live lines are drawn by tqdm, all in this file. What a program prints while there are any stands above them.
+Live lines are drawn by tqdm, all in this file. Their own messages stand above them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,10 +27,9 @@ class ProgressBar:
     def __init__(self, total: int, unit: str, start: int = 0, silent: bool = False, every: float = 30.0) -> None:
         self.total, self.units, self.silent, self.every = total, plural(unit), silent, every
         self.done = self.start = start
-        self.stream = _bare(sys.stderr)
+        self.stream = sys.stderr
         self._began = self._printed = time.monotonic()
         self._bar: tqdm[Any] | None = None
-        self._drawing = contextlib.ExitStack()
 
     def tick(self, count: int = 1) -> None:
         self.done += count
@@ -57,27 +55,25 @@ class ProgressBar:
         if not self.silent and is_live(self.stream):
             from tqdm import tqdm
 
-            self._drawing.enter_context(_messages_above(self.stream))
             options: dict[str, Any] = {"unit": f" {self.units}", "bar_format": BAR, "dynamic_ncols": True}
-            bar = tqdm(total=self.total, initial=self.start, file=self.stream, **options)
-            self._bar = self._drawing.enter_context(contextlib.closing(bar))
+            self._bar = tqdm(total=self.total, initial=self.start, file=self.stream, **options)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._drawing.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 class LiveLines:
     """Lines that are redrawn in place at the bottom of a terminal. A stream that is none gets no lines."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = _bare(stream or sys.stderr)
+        self.stream = stream or sys.stderr
         self.is_live = is_live(self.stream)
         self._bars: list[tqdm[Any]] = []  # one without a bar for each line
         self._texts: Sequence[str] = ()
-        self._drawing = contextlib.ExitStack()
 
     def say(self, text: str) -> None:
         """Print a message that stays, above the lines."""
@@ -89,8 +85,6 @@ class LiveLines:
             return
         from tqdm import tqdm
 
-        if not self._bars:
-            self._drawing.enter_context(_messages_above(self.stream))
         size = shutil.get_terminal_size()
         self._texts = texts
         shown = [text[: size.columns - 1] for text in texts[: size.lines - 2]]
@@ -106,7 +100,6 @@ class LiveLines:
         if self._bars:
             texts = self._texts
             self.show(())
-            self._drawing.close()
             print("\n".join(texts), file=self.stream, flush=True)
 
 
@@ -125,63 +118,14 @@ def say_count(number: int, unit: str) -> str:
     return f"{number:,} {unit if number == 1 else plural(unit)}"
 
 
-class _Above:
-    """Standard stream that prints whole lines above the live lines of a terminal."""
-
-    def __init__(self, stream: TextIO, terminal: TextIO) -> None:
-        self.stream, self._terminal, self._rest = stream, terminal, ""
-
-    def write(self, text: str) -> int:
-        lines, newline, self._rest = (self._rest + text).rpartition("\n")
-        if newline:
-            _write_above(lines + newline, self.stream, self._terminal)
-        return len(text)
-
-    def finish(self) -> None:
-        """Write a last line that has no end."""
-        rest, self._rest = self._rest, ""
-        self.stream.write(rest)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-def _bare(stream: TextIO) -> TextIO:
-    return stream.stream if isinstance(stream, _Above) else stream
-
-
 def _print_above(text: str, terminal: TextIO) -> None:
     """Print a message, above the live lines if the terminal has any."""
     if is_live(terminal):
-        _write_above(f"{text}\n", terminal, terminal)
+        from tqdm import tqdm
+
+        tqdm.write(text, file=terminal)
     else:
         print(text, file=terminal, flush=True)
-
-
-def _write_above(text: str, stream: TextIO, terminal: TextIO) -> None:
-    from tqdm import tqdm
-
-    with tqdm.external_write_mode(file=terminal):
-        stream.write(text)
-        stream.flush()
-
-
-@contextlib.contextmanager
-def _messages_above(terminal: TextIO) -> Iterator[None]:
-    """Print standard output and error above the live lines of a terminal while the block runs."""
-    replaced: dict[str, _Above] = {}
-    if terminal is sys.stderr:  # not if another block has replaced it already
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if stream.isatty():
-                replaced[name] = _Above(stream, terminal)
-                setattr(sys, name, replaced[name])
-    try:
-        yield
-    finally:
-        for name, above in replaced.items():
-            setattr(sys, name, above.stream)
-            above.finish()
 
 
 def clock(seconds: float) -> str:

@@ -190,7 +190,8 @@ class RunFolder:
     @property
     def study(self) -> str | None:
         """Study of the training; None before the first start."""
-        return self.read_state().get("tags", {}).get(record.STUDY)
+        study: str | None = self.read_state().get("tags", {}).get(record.STUDY)
+        return study
 
 
 R = TypeVar("R", bound=Mapping[str, Any])
