@@ -176,11 +176,6 @@ def new(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def has_content(path: Path) -> bool:
-    """Return True if a file exists and is not empty."""
-    return path.exists() and path.stat().st_size > 0
-
-
 # --- folders of strangers ---------------------------------------------------------------------------------------------
 
 

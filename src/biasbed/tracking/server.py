@@ -10,12 +10,10 @@ import getpass
 import logging
 import os
 import re
-import sqlite3
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -52,7 +50,6 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         for name in ("mlflow", "alembic"):  # they log every step of setting up a database
             logging.getLogger(name).setLevel(logging.WARNING)
         tracking_uri = mlflow.get_tracking_uri()
-    tracking_uri = _as_written(tracking_uri)
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
         absolute = sqlite_uri(Path(relative["path"]))
@@ -71,29 +68,17 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
 def writer(tracking_uri: str) -> MlflowClient:
     """Return a client that writes. A new local database is made atomically, so that others never see half of it.
 
-    If several commands make one at once, the first one's stays, and the others use it. An empty file is a new database.
+    If several commands make one at once, the first one's stays, and the others use it.
     """
     from mlflow import MlflowClient
 
     file = database(tracking_uri)
-    if file is not None and not files.has_content(file):
+    if file is not None and not file.exists():
         with files.new(file) as temporary:  # MLflow can't complete half of a database
             with without_collection():  # imports SQLAlchemy and Alembic
                 client = MlflowClient(sqlite_uri(temporary))
             client.search_experiments(max_results=1)  # makes the tables
-            del client
-            _fill_if_empty(file, temporary)
     return MlflowClient(tracking_uri)
-
-
-def _fill_if_empty(file: Path, database: Path) -> None:
-    """Copy a database into an existing empty file. It is not replaced, as another process may have opened it."""
-    if not file.exists():
-        return
-    with files.locked(file.with_name(f"{file.name}.lock")):
-        if not files.has_content(file):
-            with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(file)) as target:
-                source.backup(target)
 
 
 def _be_brief() -> None:
@@ -193,20 +178,6 @@ def database(tracking_uri: str) -> Path | None:
 def sqlite_uri(file: Path) -> str:
     """Return the address of the sqlite store in a file: the inverse of `database`."""
     return f"sqlite:///{quote(str(file.absolute()), safe=_PLAIN)}"
-
-
-def _as_written(tracking_uri: str) -> str:
-    """Escape the percent signs of a sqlite address if a folder of the literal name exists.
-
-    People type `a%20b` for a folder of that name (e.g. a download), which SQLAlchemy would read as `a b`.
-    """
-    match = SQLITE.match(tracking_uri)
-    if match is None or "%" not in match["path"]:
-        return tracking_uri
-    literal, decoded = Path(match["path"]), Path(unquote(match["path"]))
-    if not literal.parent.is_dir() or (decoded.exists() and not literal.exists()):
-        return tracking_uri
-    return tracking_uri.replace(match["path"], quote(str(literal), safe=_PLAIN))
 
 
 def user() -> str:
