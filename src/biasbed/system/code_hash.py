@@ -86,7 +86,7 @@ class _Source:
 def _read_source(source: bytes) -> _Source:
     with without_collection():
         tree = ast.parse(source)
-        names = set()
+        names: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names.update(alias.name for alias in node.names)
