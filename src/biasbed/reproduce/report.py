@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,8 +20,11 @@ DIFFERENCE_HEAD = ("", "recorded", "here")
 
 def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, str]]:
     """Return the rows of the differences that are shown."""
-    shown = (difference for difference in differences if difference.shown and not difference.same)
-    return [(difference.name, difference.there or "-", difference.here or "-") for difference in shown]
+    rows = []
+    for difference in differences:
+        if difference.shown and not difference.same:
+            rows.append((difference.name, difference.there or "-", difference.here or "-"))
+    return rows
 
 
 def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
@@ -28,8 +32,9 @@ def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
     texts: list[tuple[str, ...]] = []
     for row in rows:
         if row.decides:
-            values = _number(row.recorded), _number(row.here), _signed(row), _short(row.spread), _short(row.limit)
-            texts.append((row.metric, *values, row.verdict))
+            values = _format(row.recorded, ".6g"), _format(row.here, ".6g"), _format_difference(row)
+            limits = _format(row.spread, ".3g"), _format(row.limit, ".3g")
+            texts.append((row.metric, *values, *limits, row.verdict))
     return texts
 
 
@@ -66,20 +71,22 @@ def write(folder: Path, differences: Sequence[Difference], rows: Sequence[Compar
         write_rows(file, columns, ({name: getattr(row, name) for name in columns} for row in rows))
     with (folder / record.DIFFERENCES_FILE).open("w", newline="") as file:
         heads = ("what", "recorded", "here", "same")
-        cells = ((item.name, item.there, item.here, str(item.same).lower()) for item in differences)
-        write_rows(file, heads, (dict(zip(heads, row, strict=True)) for row in cells))
+        cells = []
+        for item in differences:
+            values = (item.name, item.there, item.here, str(item.same).lower())
+            cells.append(dict(zip(heads, values, strict=True)))
+        write_rows(file, heads, cells)
     return [folder / name for name in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE)]
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}" if value == value else "-"
+def _format(value: float, spec: str) -> str:
+    """Format a number; `-` if it is unknown."""
+    if math.isnan(value):
+        return "-"
+    return format(value, spec)
 
 
-def _short(value: float) -> str:
-    return f"{value:.3g}" if value == value else "-"
-
-
-def _signed(row: Compared) -> str:
+def _format_difference(row: Compared) -> str:
     if row.verdict == BIT_EQUAL:
         return "0"
-    return f"{row.difference:+.3g}" if row.difference == row.difference else "-"
+    return _format(row.difference, "+.3g")

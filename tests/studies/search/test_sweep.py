@@ -49,7 +49,7 @@ def test_wrong_sweeps_are_refused_before_anything_is_made(
     bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused: list[tuple[dict[str, str], str]] = [
-        ({"algorithms": "erm,infodrob"}, "infodrob: unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
+        ({"algorithms": "erm,infodrob"}, "unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
         ({"algorithms": "erm,erm"}, "erm is there twice"),
         ({"algorithms": ","}, "name at least one method"),
         ({"optim.lr": "0.3"}, "optim.lr is searched over and given as optim.lr=0.3"),

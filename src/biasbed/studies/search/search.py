@@ -208,10 +208,10 @@ def _plan_searches(
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
     objective = choose_objective(options.objective, list_objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    sampler, asked = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
+    sampler, requested = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
     if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
-    num_trials, messages = _limit_trials(space, default, asked)
+    num_trials, messages = _limit_trials(space, default, requested)
     searches = []
     for repeat, run in enumerate(runs):
         parts = (options.study, job.algorithm, job.cell, f"r{repeat}" if repeats > 1 else "")
@@ -237,11 +237,11 @@ def _plan_searches(
     return PlannedSearches(job.config, searches, messages)
 
 
-def _limit_trials(space: Space, default: Default, asked: int) -> tuple[int, list[str]]:
-    """Return the number of trials, and a message if a finite space has fewer points than were asked for."""
-    count = space.points(at_most=asked)
-    number = min(asked, count + (not default.is_inside))  # a default outside of the space is none of its points
-    if number == asked:
+def _limit_trials(space: Space, default: Default, requested: int) -> tuple[int, list[str]]:
+    """Return the number of trials, and a message if a finite space has fewer points than were requested."""
+    count = space.points(at_most=requested)
+    number = min(requested, count + (not default.is_inside))  # a default outside of the space is none of its points
+    if number == requested:
         return number, []
     besides = "" if default.is_inside else " besides its default"
     return number, [f"its space has {count} points only{besides}, so it has {number} trials"]
