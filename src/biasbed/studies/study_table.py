@@ -38,7 +38,7 @@ from biasbed.errors import UsageError, listed
 from biasbed.options import OWN
 from biasbed.record import slug
 from biasbed.settings import refuse_unknown, word
-from biasbed.system import formats
+from biasbed.system import formats, strict_yaml
 from biasbed.system.formats import ByName, Format, parsed_by
 
 TABLES = Path(__file__).resolve().parents[1] / "sweeps" / "studies"
@@ -175,7 +175,15 @@ def read_table(name: str) -> StudyTable:
 
     Raises UsageError with one line if an entry is missing, unknown, duplicated or of a wrong type.
     """
-    file = formats.read(TableFile, _find_table(name), "table")
+    return _make_table(formats.read(TableFile, _find_table(name), "table"))
+
+
+def parse_table(text: str, where: str) -> StudyTable:
+    """Parse a table that was read already. where: it comes from, for messages. Raises UsageError as `read_table`."""
+    return _make_table(formats.parse(TableFile, strict_yaml.parse(text, where), where))
+
+
+def _make_table(file: TableFile) -> StudyTable:
     return StudyTable(
         suite=file.suite,
         study=file.study,
