@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.engine_study import EngineStudy, Lingering, Studies
+from engines.lingering import Lingering
 from helpers.real_docker import Docker
 from helpers.tracking_server import Server
 
@@ -61,28 +60,3 @@ def lingering(method: Lingering) -> Iterator[Lingering]:
     method.linger()
     yield method
     method.hurry()
-
-
-@pytest.fixture(scope="session")
-def undisturbed(scratch: Path, image_root: Path, method: Lingering) -> Path:
-    """The output folder of trainings by the local launcher, without a server: seeds 0 to 2."""
-    method.hurry()
-    flags = ("--launcher", "local", "--tracking", "offline", "--nproc", "1")
-    study = EngineStudy("alone", scratch / "alone", image_root, method, flags, os.environ, "0..2")
-    study.run()
-    return study.home
-
-
-@pytest.fixture
-def study(tmp_path: Path, image_root: Path, method: Lingering, tracking_uri: str) -> Iterator[Studies]:
-    """Makes studies, named by the test."""
-    made: list[EngineStudy] = []
-
-    def make(name: str, *launcher: str, environment: dict[str, str], seeds: str = "0..0") -> EngineStudy:
-        variables = {**environment, "MLFLOW_TRACKING_URI": tracking_uri}
-        made.append(EngineStudy(name, tmp_path / name, image_root, method, launcher, variables, seeds))
-        return made[-1]
-
-    yield make
-    for engine_study in made:
-        engine_study.close()

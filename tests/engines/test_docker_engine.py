@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from biasbed.studies import ledger
+from biasbed.tracking.folder import RunFolder
+from engines.lingering import EPOCHS, Lingering
 from helpers import children, small_study
 from helpers.commands import ROOT
-from helpers.engine_study import EPOCHS, Lingering, Studies
 from helpers.fake_runs import wait_for
 from helpers.real_docker import IMAGE, Docker, inspected
-from helpers.runs import all_runs, history, run_folders, stored
+from helpers.runs import all_runs, assert_equal, history, run_folders, stored, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # an image that is built for the first time
 
@@ -134,19 +136,31 @@ def test_mlflow_run_docker(
 
 
 def test_a_study_one_of_whose_containers_is_killed(
-    docker: Docker, study: Studies, undisturbed: Path, lingering: Lingering, store: str
+    docker: Docker, lingering: Lingering, image_root: Path, tracking_uri: str, store: str, tmp_path: Path
 ) -> None:
     """As by a host without memory: tried again from its last checkpoint; the other one goes on."""
-    it = study("killed", *CONTAINERS, environment=docker.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    (first, _) = docker.containers("biasbed.study=killed")
+    flags = ("--algorithms", lingering.name, "--seeds", "0,1", "--study", "killed", "--epochs", str(EPOCHS))
+    home, label = tmp_path / "home", "biasbed.study=killed"
+    environment = {**docker.environment, "MLFLOW_TRACKING_URI": tracking_uri, "BIASBED_HOME": str(home)}
+    words = small_study.words(image_root, *flags, *CONTAINERS)
+    (command,) = children.start(words, environment, tmp_path, f"{tmp_path}/killed", [None], [None])
+    wait_for(lambda: sum(path.stat().st_size > 0 for path in home.glob("*/*/metrics.jsonl")) == 2, 600)
+    (first, _) = docker.containers(label)
     assert inspected(docker, "inspect", first)["Config"]["User"] == f"{os.getuid()}:{os.getgid()}"
     docker.call("kill", first)
-    wait_for(lambda: first not in docker.containers("biasbed.study=killed"))
+    wait_for(lambda: first not in docker.containers(label))
     lingering.hurry()
-    it.end()
-    it.check(store, undisturbed, 2)
-    assert sorted(it.starts()) == [1, 2]
-    assert owners(it.home) == {os.getuid()}
-    assert not docker.call("ps", "--all", "--quiet", "--filter", "label=biasbed.study=killed").stdout
+    command.join(600)
+    assert command.exitcode == 0, (tmp_path / "killed0.err").read_text()
+    words = small_study.words(image_root, *flags, "--launcher", "local", "--tracking", "offline", "--nproc", "1")
+    done = children.run(words, env={"BIASBED_HOME": str(tmp_path / "alone")})
+    assert done.returncode == 0, done.stderr
+    runs = {run.info.run_id: run.info.status for run in all_runs(store, study="killed", kind="train")}
+    assert list(runs.values()) == ["FINISHED"] * 2
+    for folder in run_folders(home):
+        alone, run_id = tmp_path / "alone" / folder.parent.name / folder.name, RunFolder(folder).read_state()["run_id"]
+        assert history(folder) == history(alone) == stored(store, run_id)
+        assert_equal(weights(folder), weights(alone))
+    assert sorted(len(ledger.read_attempts(RunFolder(folder))) for folder in run_folders(home)) == [1, 2]
+    assert owners(home) == {os.getuid()}
+    assert not docker.call("ps", "--all", "--quiet", "--filter", f"label={label}").stdout

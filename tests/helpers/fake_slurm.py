@@ -17,8 +17,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from biasbed.plugins.slurm.launcher import SlurmJob
-
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 
 
@@ -39,12 +37,15 @@ def close(folder: Path) -> None:
     (folder / "hold").unlink(missing_ok=True)
 
 
-@dataclass
-class Script(SlurmJob):
-    """A job that runs this Python in place of a training; its folder is argv[1]."""
+if __name__ != "__main__":  # commands begin four times as fast without the launcher
+    from biasbed.plugins.slurm.launcher import SlurmJob
 
-    def command_line(self, job_id: str, hosts: object) -> list[str]:
-        return [sys.executable, "-c", self.environment["SCRIPT"], str(self.log.parent)]
+    @dataclass
+    class Script(SlurmJob):
+        """Job that runs a text of Python in place of a training; its folder is argv[1]."""
+
+        def command_line(self, job_id: str, hosts: object) -> list[str]:
+            return [sys.executable, "-c", self.environment["SCRIPT"], str(self.log.parent)]
 
 
 def main(command: str, *arguments: str) -> None:

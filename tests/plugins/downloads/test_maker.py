@@ -1,4 +1,4 @@
-"""`prepare what=download` against a server of this machine that cuts, lies, moves files and stalls."""
+"""`prepare what=download` against a server of this machine that cuts, lies and stalls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class Server:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.moved: dict[str, str] = {}
         self.cuts: list[int] = []  # bytes after which the next answers end
         self.stalls: list[int] = []  # bytes after which the next answers wait until the client gives up
         self.ignores_ranges = False
@@ -55,11 +54,6 @@ class Server:
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         start = int(handler.headers.get("Range", "bytes=0-")[len("bytes=") :].rstrip("-"))
         self.requests.append(Request(handler.path, start))
-        if handler.path in self.moved:
-            handler.send_response(302)
-            handler.send_header("Location", self.moved[handler.path])
-            handler.end_headers()
-            return
         content = self.files.get(handler.path)
         if content is None:
             handler.send_error(404)
@@ -273,14 +267,6 @@ def test_a_server_that_ignores_ranges_is_read_from_the_beginning(
     assert_readable(data_dir)
 
 
-def test_a_redirect_is_followed(server: Server, pacs: DownloadSource, data_dir: Path) -> None:
-    server.files["/new"] = server.files.pop("/PACS.zip")
-    server.moved["/PACS.zip"] = f"{server.address}new"
-    server.cuts = [1000]
-    download("pacs", data_dir)
-    assert_readable(data_dir)
-
-
 def test_other_bytes_than_the_published_ones_are_refused(server: Server, pacs: DownloadSource, data_dir: Path) -> None:
     right = server.files["/PACS.zip"]
     server.files["/PACS.zip"] = right[:-1] + b"?"
@@ -430,11 +416,6 @@ def test_what_is_there_is_not_fetched(server: Server, pacs: DownloadSource, data
 def test_a_set_that_cannot_be_downloaded_says_where_to_get_it(sets: str, message: str, data_dir: Path) -> None:
     with pytest.raises(UsageError, match=message):
         download(sets, data_dir)
-
-
-def test_without_names_the_command_lists_them(data_dir: Path) -> None:
-    with pytest.raises(UsageError, match="say what to download: sets=<imagenet_a, "):
-        prepare({"what": "download", "data_dir": str(data_dir)})
 
 
 def test_each_source_gives_a_place_that_the_release_names() -> None:

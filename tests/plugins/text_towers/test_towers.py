@@ -16,7 +16,6 @@ from biasbed.config import Preprocess
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.plugins.text_towers import prompts, transformers_models
-from biasbed.plugins.text_towers.flyp import contrastive_loss
 from biasbed.plugins.text_towers.text_tower import load_text_tower
 from biasbed.plugins.text_towers.towers import text_classifier
 from biasbed.training.expected import describe_difference
@@ -197,14 +196,6 @@ def test_open_clip_s_positions_are_resampled_to_another_size(open_clip_folder: P
     reference = open_clip.create_model(f"local-dir:{open_clip_folder}", force_image_size=48)
     positions = build_tower(name, "named:default", size=48).backbone.visual.positional_embedding
     torch.testing.assert_close(positions, reference.visual.positional_embedding)
-
-
-def test_the_contrastive_loss_is_open_clip_s() -> None:
-    open_clip = pytest.importorskip("open_clip", reason="open_clip_torch is not installed")
-    generator = torch.Generator().manual_seed(0)
-    h, t = torch.nn.functional.normalize(torch.randn(2, 9, 16, generator=generator), dim=-1)
-    scale = torch.tensor(14.3)
-    torch.testing.assert_close(contrastive_loss(h, t, scale), open_clip.ClipLoss()(h, t, scale), atol=1e-6, rtol=0)
 
 
 # --- transformers -----------------------------------------------------------------------------------------------------
