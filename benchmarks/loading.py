@@ -5,9 +5,8 @@
 The reference reads with Pillow and applies RandomResizedCrop(224) and a flip, or Resize(256) and CenterCrop(224), then
 ToTensor and Normalize. Ours ends with uint8 images; the device divides and normalises them in less than it takes to
 copy floats. JPEG and PNG photographs, and PNG files of 32 pixels, which are moved and flipped as for CIFAR: how many
-times as fast ours is, in processor time. Then where the time of ours goes, stage by stage on the same draws; how fast
-it would be if all but reading and decoding were free; how far pixel values are from the reference's; memory over the
-epochs of a loader with workers; and the share of its time that the engine waits for data.
+times as fast ours is, in processor time. Then how far pixel values are from the reference's; memory over the epochs of
+a loader with workers; and the share of its time that the engine waits for data.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +32,7 @@ from biasbed.data import transforms
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.loading import TrainLoader
-from biasbed.data.source import MemorySource, Picture
+from biasbed.data.source import MemorySource
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.networks import build
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD, as_input
@@ -42,12 +40,11 @@ from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD, as_input
 TITLE = "Loading"
 HOW = (
     "`benchmarks/loading.py`: times as fast as torchvision's reference pipeline (Pillow, ToTensor, Normalize) on the "
-    "same files, one thread, processor time. Shares are of a training image of ours, JPEG, in a batch."
+    "same files, one thread, processor time."
 )
 NOTES = (
-    "The goals of 2.2 and 2.6 are out of reach on a CPU wherever the row of what would be left if all but file and "
-    "decoding were free comes to little more: libjpeg-turbo's decoding takes most of the time already, and no faster "
-    "decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on the card."
+    "The goals of 2.2 and 2.6 are out of reach on a CPU: of a training image's time libjpeg-turbo's decoding took 69 % "
+    "in November 2026, and no faster decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on the card."
 )
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = Goal(1.1)  # of memory after further epochs
@@ -128,85 +125,6 @@ def converted(paths: Sequence[Path], folder: Path, size: int | None = None) -> l
         made.append(folder / f"{number}.png")
         (image if size is None else image.resize((size, size))).save(made[-1])
     return made
-
-
-# --- where the time goes ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Noting:
-    """A picture that notes how much of it is decoded."""
-
-    picture: Picture
-    calls: list[tuple[int, int | None]] = field(default_factory=list)
-
-    @property
-    def height(self) -> int:
-        return self.picture.height
-
-    @property
-    def width(self) -> int:
-        return self.picture.width
-
-    def pixels(self, shrink: int = 1, rows: int | None = None) -> torch.Tensor:
-        self.calls.append((shrink, rows))
-        return self.picture.pixels(shrink, rows)
-
-
-def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
-    """Return each stage's share of a training image's time, and the speed without some stages."""
-    transform = transforms.make_training_transform(224, Augment())
-    calls: dict[Path, list[tuple[int, int | None]]] = {}
-    for number, path in enumerate(paths):
-        torch.manual_seed(number)
-        transform(noting := Noting(open_file(path)))
-        calls[path] = noting.calls
-
-    def decoded(path: Path) -> torch.Tensor:
-        picture = open_file(path)
-        return [picture.pixels(*how) for how in calls[path]][-1]
-
-    source = open_folder(root, "images")
-    size = min(32, len(source))
-    stream = Stream((Part(source, 1.0, transform),), size)
-    batches = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, 10**6)
-
-    def batched() -> None:
-        for _ in range(len(paths) // size):
-            next(batches)
-
-    crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
-    sides: dict[str, Work] = {
-        "file": load_all(lambda path: torch.tensor(len(path.read_bytes())), paths),
-        "header": load_all(lambda path: torch.tensor(open_file(path).height), paths),
-        "decoded": load_all(decoded, paths),
-        "transformed": load_all(our_side(transform), paths),
-        "batched": batched,
-        "reference": load_all(reference_side(crop, flip), paths),
-    }
-    times = interleaved(sides, rounds)
-    number = len(paths) // size * size
-    each = {name: np.array(seconds) / (number if name == "batched" else len(paths)) for name, seconds in times.items()}
-    return _shares(each)
-
-
-def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
-    """each: seconds of an image up to and with each stage, by round."""
-    names = ("file", "header", "decoded", "transformed")
-    words = ("reading the file", "its header", "decoding", "crop, resize and flip")
-    total = each["transformed"]
-    rows_of_stages, before = [], np.zeros(len(total))
-    for name, word in zip(names, words, strict=True):
-        note = f"{1000 * float(np.median(each[name] - before)):.2f} ms"
-        rows_of_stages.append(Row.of(f"share of {word}", ((each[name] - before) / total).tolist(), None, note))
-        before = each[name]
-    if_free = (each["reference"] / each["decoded"]).tolist()
-    batched = (each["batched"] / total).tolist()
-    return [
-        *rows_of_stages,
-        Row.of("training, if all but file and decoding were free", if_free, None, "times the reference"),
-        Row.of("an image in a loader's batch / that alone", batched, None, "with its label, and crops of its own"),
-    ]
 
 
 # --- pixels, memory, waiting ------------------------------------------------------------------------------------------
@@ -334,7 +252,6 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5, ep
         for number, path in enumerate(paths):
             (Path(name) / "chosen" / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())
         chosen = Path(name) / "chosen"
-        all_rows += stages(chosen, paths, rounds)
         all_rows += [*distances(paths), in_memory(steps=5 if quick else 100)]
         if not quick:
             all_rows += [memory(open_folder(chosen, "images"), epochs), waiting(chosen)]

@@ -25,10 +25,6 @@ from typing import Any
 
 import torch
 from sides import Goal, Row, interleaved, ratios
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
@@ -44,16 +40,7 @@ TITLE = "Methods"
 HOW = (
     "`benchmarks/methods.py`: a step of each method by a step of ERM on the same images; on a CPU ResNet-18, 112 "
     "pixels, batch 16, one thread, processor time. Peak memory is that of a process of its own, imports left out, "
-    "which returns freed memory at once. Least memory adds to ERM's peak only the method's further parameters and "
-    "their momenta. Bytes moved are those of all tensors that an operation reads or writes."
-)
-NOTES = (
-    "No program can do without the multiplications; a ratio of times is below theirs only where a method's layers run "
-    "faster than ERM's. No program that keeps parameters and momenta beside ERM's step can do with less than the least "
-    "memory. SagNet's goals of 1.7 and 1.2 lie below these two with this network: its style network has the later half "
-    "of the layers, which it runs forward once and backward twice, and most of the parameters. Noise2Net's goal of 1.1 "
-    "leaves a sixtieth of a step for norms of its random networks, which multiply next to nothing, and for as many "
-    "bytes again as a step of ERM moves."
+    "which returns freed memory at once."
 )
 ADVERSARIES = {f"{name}, {kind}": name for name in ("dann", "cdann") for kind in ("discriminator", "network")}
 OF_DOMAINS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -197,17 +184,6 @@ def peak_mb(name: str) -> float:
         return pool.apply(_peak, (name,))
 
 
-def state_mb(name: str) -> float:
-    """Memory of a method's parameters and buffers and of its optimizers' momenta after a few steps."""
-    algorithm, run = side_of(name)
-    run()
-    kept = [*algorithm.parameters(), *algorithm.buffers()]
-    for optimizer in algorithm._runtime.optimizers.values():
-        for momenta in optimizer.state.values():
-            kept += [momentum for momentum in momenta.values() if isinstance(momentum, Tensor)]
-    return sum(tensor.nbytes for tensor in kept) / 2**20
-
-
 def _peak(name: str) -> float:
     torch.set_num_threads(1)
     if CUDA:
@@ -223,54 +199,6 @@ def _status(field: str) -> float:
     """A memory size of this process in MB (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
-
-
-def transfers() -> Mapping[str, Callable[[], None]]:
-    """Style transfer within a batch, encoding content and style images, and encoding once and permuting."""
-    network = StyleTransfer().eval().requires_grad_(False).to(DEVICE)
-    x, permutation = images(BATCH).x, torch.randperm(BATCH, device=DEVICE)
-
-    def twice() -> None:
-        with torch.no_grad():
-            network.transfer(x, x[permutation], 0.5)
-
-    def once() -> None:
-        with torch.no_grad():
-            network.permute(x, permutation, 0.5)
-
-    return {"style transfer, encoding twice": twice, "style transfer, encoding once": once}
-
-
-def multiplications(name: str) -> int:
-    """Count the multiplications of some steps, doubled for the additions: no program can do with fewer."""
-    run = side(name)
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return counter.get_total_flops()
-
-
-class BytesMoved(TorchDispatchMode):
-    """Sum of the bytes of all tensors that operations read or write. Views move nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        results = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            moved = [*tree_leaves((args, kwargs)), *tree_leaves(results)]
-            self.total += sum(tensor.nbytes for tensor in moved if isinstance(tensor, Tensor))
-        return results
-
-
-def bytes_moved(name: str) -> int:
-    """Count the bytes that some steps move, after steps in which momenta are made."""
-    run = side(name)
-    run()
-    with BytesMoved() as counter:
-        run()
-    return counter.total
 
 
 def families() -> dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]]:
@@ -301,18 +229,6 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> 
         base = peak_mb(first)
         peaks = {name: peak_mb(name) / base for name in memory}
         all_rows += [Row.of(f"peak memory: {n} / {first}", [peak], MEMORY.get(n)) for n, peak in peaks.items()]
-        kept = state_mb(first)
-        least = {name: 1 + (state_mb(name) - kept) / base for name in memory}
-        all_rows += [Row.of(f"least memory: {n} / {first}", [value]) for n, value in least.items()]
-    return all_rows
-
-
-def counted(names: Collection[str]) -> list[Row]:
-    """Return the counts that are not measured, as multiples of ERM's."""
-    all_rows = []
-    for unit, count in (("multiplications", multiplications), ("bytes moved", bytes_moved)):
-        base = count("erm")
-        all_rows += [Row.of(f"{unit}: {name} / erm", [count(name) / base]) for name in names]
     return all_rows
 
 
@@ -320,11 +236,9 @@ def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
     """The methods of which something is asked in as many rounds, all others in a third of them."""
     torch.set_num_threads(1)
     if quick:
-        return [*rows_of(["erm", "infodrop, approximate"], 1), *counted(["noise2net"])]
+        return rows_of(["erm", "infodrop, approximate"], 1)
     all_rows = rows_of(["erm", *TIMES], rounds, list(MEMORY))
-    all_rows += counted(TIMES)
     for family in families().values():
         others = [name for name in family if name not in TIMES]
         all_rows += rows_of(others, max(3, rounds // 3))
-    pair = transfers()
-    return [*all_rows, Row.of("style transfer, encoding once / twice", list(beside(pair, rounds).values())[1])]
+    return all_rows
