@@ -43,8 +43,8 @@ HOW = (
     "same files, one thread, processor time."
 )
 NOTES = (
-    "The goals of 2.2 and 2.6 are out of reach on a CPU: of a training image's time libjpeg-turbo's decoding took 69 % "
-    "in November 2026, and no faster decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on the card."
+    "The goals of 2.2 and 2.6 are out of reach on a CPU: libjpeg-turbo's decoding took 69 % of a training image's time "
+    "in November 2026, and no faster decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on a GPU."
 )
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = Goal(1.1)  # of memory after further epochs
