@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,19 +28,6 @@ DENSEST_FILE, DENSEST_WHOLE = 15.0, 6.0  # comprehensions, conditional expressio
 PACKED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.Lambda)
 
 FILES = modules()
-
-
-def rooms() -> dict[str, list[str]]:
-    """Return the modules by their room: a folder of biasbed, or "loose"."""
-    members = defaultdict(list)
-    for module in sorted(FILES):
-        parts = module.split(".")
-        members[parts[1] if len(parts) > 2 else "loose"].append(module)
-    return dict(members)
-
-
-ROOMS = rooms()
-by_room = pytest.mark.parametrize("room", ROOMS)
 
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
@@ -94,9 +81,8 @@ def tangled_expressions(path: Path) -> list[int]:
     return lines
 
 
-@by_room
-def test_docstrings_begin_with_what_is_done(room: str) -> None:
-    poor = {module: poor_docstrings(FILES[module]) for module in ROOMS[room]}
+def test_docstrings_begin_with_what_is_done() -> None:
+    poor = {module: poor_docstrings(path) for module, path in FILES.items()}
     assert not {module: lines for module, lines in poor.items() if lines}
 
 
@@ -107,17 +93,14 @@ def test_docstrings_of_tests_and_benchmarks_begin_with_what_is_done(folder: str)
     assert not {path: lines for path, lines in poor.items() if lines}
 
 
-@by_room
-def test_names_say_what_they_hold(room: str) -> None:
-    vague = {module: vague_names(FILES[module]) for module in ROOMS[room]}
+def test_names_say_what_they_hold() -> None:
+    vague = {module: vague_names(path) for module, path in FILES.items()}
     assert not {module: names for module, names in vague.items() if set(names) - TYPED_BY_USERS.get(module, set())}
 
 
-@by_room
-def test_one_step_a_line(room: str) -> None:
+def test_one_step_a_line() -> None:
     tangled, dense = {}, {}
-    for module in ROOMS[room]:
-        path = FILES[module]
+    for module, path in FILES.items():
         tangled[module] = tangled_expressions(path)
         lines = path.read_text().count("\n")
         dense[module] = 100 * packed_expressions(path) / lines if lines > 40 else 0.0
