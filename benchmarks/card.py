@@ -74,10 +74,10 @@ class Card:
 # --- the two sides ----------------------------------------------------------------------------------------------------
 
 
-def engine_of(card: Card, precision: str, method: str = "erm", group: Group | None = None) -> Engine:
+def engine_of(card: Card, precision: str) -> Engine:
     """An engine that is about to take its first step."""
     job = planned(
-        algorithm=method,
+        algorithm="erm",
         backbone=card.options.backbone,
         image_size=card.size,
         batch_size=card.batch_size,
@@ -85,7 +85,7 @@ def engine_of(card: Card, precision: str, method: str = "erm", group: Group | No
         device=card.device.type,
     )
     folder = RunFolder(Path(tempfile.mkdtemp(dir=card.options.scratch)))
-    engine = _engine(job, folder, group or Group(0, 1, card.device))
+    engine = _engine(job, folder, Group(0, 1, card.device))
     engine.plan = engine.reader.plan(engine.phases[-1], 0)
     engine.steps_per_epoch = 10**6
     engine.algorithm.share_gradients()
@@ -93,25 +93,25 @@ def engine_of(card: Card, precision: str, method: str = "erm", group: Group | No
     return engine
 
 
-def ours(card: Card, engine: Engine, batches: Callable[[], Iterator[Batch]]) -> Work:
+def ours(card: Card, engine: Engine, batch: Batch) -> Work:
     """Some steps of the engine, all that it does between two batches included."""
     stage = engine.phases[-1]
 
     def work() -> None:
-        for number, batch in zip(range(card.steps), batches(), strict=False):
+        for number in range(card.steps):
             engine._update(stage, number, 10**6, batch)  # type: ignore[arg-type]
 
     return work
 
 
-def by_hand(card: Card, network: nn.Module, precision: str, batches: Callable[[], Iterator[Batch]]) -> Work:
+def by_hand(card: Card, network: nn.Module, precision: str, batch: Batch) -> Work:
     """The same steps of plain training, as one writes them down."""
     optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
     scaler = torch.amp.GradScaler(card.device.type, enabled=precision == "fp16" and card.is_cuda)
     network.train()
 
     def work() -> None:
-        for _, batch in zip(range(card.steps), batches(), strict=False):
+        for _ in range(card.steps):
             x, y = batch.x.to(card.device, non_blocking=True), batch.y.to(card.device, non_blocking=True)
             optimizer.zero_grad(set_to_none=True)
             with card.autocast(precision):
@@ -121,14 +121,6 @@ def by_hand(card: Card, network: nn.Module, precision: str, batches: Callable[[]
             scaler.update()
 
     return work
-
-
-def forever(batch: Batch) -> Callable[[], Iterator[Batch]]:
-    def again() -> Iterator[Batch]:
-        while True:
-            yield batch
-
-    return again
 
 
 def compiled(engine: Engine) -> Engine:

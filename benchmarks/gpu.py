@@ -1,17 +1,16 @@
-"""All that is asked of a GPU that is lent by the minute: speed, memory, and what bounds it.
+"""Speed and memory of steps on a GPU that is lent by the minute.
 
     PYTHONPATH=src python benchmarks/gpu.py                   # again and again, until it says that all is done
     PYTHONPATH=src python benchmarks/gpu.py --device cpu --backbone resnet10 --image_size 32 --batch_size 8 \
-        --steps 2 --rounds 1 --methods infodrop --images 16 --workers 0 --to /tmp/gpu.md    # does it work?
+        --steps 2 --rounds 1 --methods infodrop --to /tmp/gpu.md    # does it work?
 
 A call begins no piece after `--minutes`, and continues where the one before it ended or was killed: each piece is kept
 beside the results (`<to>.json`) and written into the tables when it is measured. Exit codes: 0 all is done, 3 more is
 left for the same command, 1 a piece failed; the same command tries it once more.
 
-Parts are in order of worth. First a hand-written loop and our engine take turns on images that are on the device, with
-and without torch.compile; the card's peak is what a product of large matrices reaches on it. Then every method by ERM
-(benchmarks/methods.py), decoded images beside the loader alone and the hand-written loop, testing beside a bare forward
-pass, and by the profiler where the time of a step goes. Correctness is for `pytest -m gpu tests/compute/test_gpu.py`.
+First a hand-written loop and our engine take turns on images that are on the device, with and without torch.compile;
+the card's peak is what a product of large matrices reaches on it. Then every method by ERM (benchmarks/methods.py).
+Correctness is for `pytest -m gpu tests/compute/test_gpu.py`.
 """
 
 from __future__ import annotations
@@ -19,33 +18,23 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import methods
 import torch
-from card import DTYPES, Card, Pieces, by_hand, compiled, engine_of, forever, ours
-from photographs import write_photographs
+from card import DTYPES, Card, Pieces, by_hand, compiled, engine_of, ours
 from results import ROOT, Topic, commit, renew
-from sides import Goal, Row, Work, interleaved, ratios, show
+from sides import Goal, Row, interleaved, ratios, show
 
-from biasbed.batch import MAIN, Batch
-from biasbed.config import Augment, Preprocess
-from biasbed.data import transforms
-from biasbed.data.loading import TrainLoader
-from biasbed.data.source import Source
-from biasbed.data.streams import BatchPlan, Part, Stream
-from biasbed.evaluation.evaluator import Evaluator
 from biasbed.networks.network import as_input
-from biasbed.suites.sets import EvaluationSet
 from biasbed.training.engine import Engine
 
 HEAD = """# Results on a GPU
@@ -54,14 +43,6 @@ Written by `PYTHONPATH=src python benchmarks/gpu.py`, table by table, as RESULTS
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS_GPU.md"
 MORE = 3  # exit code: the same command continues
-# What a kernel's name has where it belongs to a kind of work; the first that fits counts.
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "convolutions and products": ("conv", "gemm", "cutlass", "cudnn", "xmma", "addmm", "mm", "mkldnn"),
-    "normalisation": ("batch_norm", "bn_", "norm"),
-    "copies and casts": ("copy", "memcpy", "memset", "cat", "to_"),
-    "pooling": ("pool",),
-    "all else, pointwise": ("",),
-}
 
 
 # --- steps on images that are on the device ---------------------------------------------------------------------------
@@ -77,10 +58,10 @@ def beside_by_hand(card: Card, precision: str, kind: str) -> list[Row]:
     """Speed, share of the peak, and memory of our steps beside those written by hand."""
     peak = matmul_flops(card, precision)
     change = compiled if kind else (lambda engine: engine)
-    batches = forever(card.images())
+    batch = card.images()
     mine, plain = (change(engine_of(card, precision)) for _ in range(2))
     network: Any = plain.algorithm.network
-    sides = {"ours": ours(card, mine, batches), "by hand": by_hand(card, network, precision, batches)}
+    sides = {"ours": ours(card, mine, batch), "by hand": by_hand(card, network, precision, batch)}
     times = interleaved(sides, card.rounds, card.clock, warm=2)
     number = card.steps * card.batch_size
     rates = {name: number / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
@@ -115,73 +96,7 @@ def step_flops(card: Card, engine: Engine) -> float:
     return float(counter.get_total_flops())
 
 
-# --- decoded images ---------------------------------------------------------------------------------------------------
-
-
-def decoded(card: Card) -> Pieces:
-    yield "training", functools.partial(from_files, card)
-    yield "decoding", functools.partial(on_device, card)
-
-
-def from_files(card: Card) -> list[Row]:
-    """Training from files: ours, the loop by hand and the loader alone in turn, all on the same number of workers."""
-    precision = card.options.precisions.split(",")[0]
-    workers = card.options.workers
-    with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        source = write_photographs(Path(name), card.options.images)
-        engine = engine_of(card, precision)
-        network: Any = engine_of(card, precision).algorithm.network
-        loaders = [read(card, source, workers) for _ in range(3)]
-        sides: dict[str, Work] = {
-            "ours": ours(card, engine, loaders[0]),
-            "by hand": by_hand(card, network, precision, loaders[1]),
-            "loader": lambda: [batch for _, batch in zip(range(card.steps), loaders[2](), strict=False)] and None,
-            "synthetic": ours(card, engine_of(card, precision), forever(card.images())),
-        }
-        times = interleaved(sides, card.rounds, card.clock)
-    number = card.steps * card.batch_size
-    rates = {name: number / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
-    bound = [max(pair) for pair in zip(times["loader"], times["synthetic"], strict=True)]
-    reached = [least / seconds for least, seconds in zip(bound, times["ours"], strict=True)]
-    note = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
-    return [
-        Row.of("decoded: ours / by hand, speed", ratios(times, "by hand", "ours"), Goal(0.95, at_least=True), note),
-        Row.of("decoded: share of what loader and device allow", reached, None, f"images/s, {workers} workers"),
-    ]
-
-
-def read(card: Card, source: Source, workers: int) -> Callable[[], Iterator[Batch]]:
-    """A loader's batches, on and on; it stays ahead between two rounds as it does between two steps."""
-    stream = Stream(
-        (Part(source, 1.0, transforms.make_training_transform(card.size, Augment())),),
-        min(card.batch_size, len(source)),
-    )
-    loader = TrainLoader(BatchPlan({MAIN: stream}, 0), workers, card.is_cuda)
-    batches = (step[2] for step in loader.from_step(0, 10**6))
-    return lambda: batches
-
-
-def on_device(card: Card) -> list[Row]:
-    """Decoding by the card beside decoding on a core."""
-    import simplejpeg
-    from torchvision import io as files
-
-    with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        write_photographs(Path(name), 64)
-        contents = [path.read_bytes() for path in sorted(Path(name).glob("*.jpg"))[:64]]
-    encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
-    there: Any = card.device if card.is_cuda else "cpu"
-    sides: dict[str, Work] = {
-        "device": lambda: files.decode_jpeg(list(encoded), mode=files.ImageReadMode.RGB, device=there),
-        "core": lambda: [simplejpeg.decode_jpeg(content, "RGB") for content in contents],
-    }
-    times = interleaved(sides, card.rounds, card.clock)
-    rates = {name: len(contents) / statistics.median(seconds_of_side) for name, seconds_of_side in times.items()}
-    note = f"{rates['device']:,.0f} and {rates['core']:,.0f} images/s, decoding alone"
-    return [Row.of("decoding on the device / on a core, speed", ratios(times, "core", "device"), None, note)]
-
-
-# --- methods, testing, what bounds it ---------------------------------------------------------------------------------
+# --- methods ----------------------------------------------------------------------------------------------------------
 
 
 def of_methods(card: Card) -> Pieces:
@@ -203,88 +118,11 @@ def by_erm(card: Card, first: str, name: str) -> list[Row]:
             torch.cuda.empty_cache()
 
 
-def testing(card: Card) -> Pieces:
-    yield "evaluator", functools.partial(beside_forward, card)
-
-
-def beside_forward(card: Card) -> list[Row]:
-    """The evaluator beside bare forward passes on images that are on the device, and beside a training step."""
-    precision, workers = card.options.precisions.split(",")[0], card.options.workers
-    engine, batch = engine_of(card, precision), card.images()
-    network: Any = engine.algorithm.network
-
-    @torch.inference_mode()
-    def bare() -> None:
-        network.eval()
-        for _ in range(card.steps):
-            with card.autocast(precision):
-                network(as_input(batch.x)).argmax(1)
-        network.train()
-
-    with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
-        source = write_photographs(Path(name), card.options.images)
-        evaluation_set = EvaluationSet(
-            "photographs", source, transforms.make_photo_transform(card.size, Preprocess())[0]
-        )
-        evaluator = Evaluator([evaluation_set], engine.group, engine.precision, card.batch_size, workers, False)
-        sides: dict[str, Work] = {
-            "tested": lambda: evaluator.decide(engine.algorithm.eval().predict),
-            "forward": bare,
-            "step": ours(card, engine_of(card, precision), forever(batch)),
-        }
-        times = interleaved(sides, card.rounds, card.clock)
-    counts = {"tested": len(source), "forward": card.steps * card.batch_size, "step": card.steps * card.batch_size}
-    rates = {side: counts[side] / statistics.median(seconds_of_side) for side, seconds_of_side in times.items()}
-    forward = [
-        forward_seconds / step_seconds
-        for forward_seconds, step_seconds in zip(times["forward"], times["step"], strict=True)
-    ]
-    return [
-        Row.of("testing from files", [rates["tested"]], None, f"{workers} workers, decoding included", "images/s"),
-        Row.of("a forward pass", [rates["forward"]], None, "images on the device", "images/s"),
-        Row.of("a forward pass / a training step", forward, None, "what testing costs where loading keeps up"),
-    ]
-
-
-def bounds(card: Card) -> Pieces:
-    yield "profiler", functools.partial(profiled, card)
-
-
-def profiled(card: Card) -> list[Row]:
-    """By the profiler: which share of a step's device time is what, and how much of a step the device does nothing."""
-    from torch.profiler import ProfilerActivity, profile
-
-    engine = engine_of(card, card.options.precisions.split(",")[0])
-    work = ours(card, engine, forever(card.images()))
-    work()
-    began = card.clock()
-    work()
-    took = card.clock() - began
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if card.is_cuda else [])]
-    with profile(activities=activities) as profiler:
-        work()
-        card.wait()
-    spent = dict.fromkeys(KINDS, 0.0)
-    for event in profiler.key_averages():
-        event_time = event.self_device_time_total if card.is_cuda else event.self_cpu_time_total
-        kind = next(kind for kind, words in KINDS.items() if any(word in event.key.lower() for word in words))
-        # With a GPU, only what ran there: an operation of the host also carries its kernels' time.
-        spent[kind] += event_time / 1e6 if not card.is_cuda or "cuda" in str(event.device_type).lower() else 0.0
-    total = sum(spent.values())
-    rows = [Row.of(f"share of {kind}", [event_time / total]) for kind, event_time in spent.items()]
-    if card.is_cuda:
-        rows.append(Row.of("share of a step without work for the device", [max(0.0, 1 - total / took)]))
-    return [*rows, Row.of("a step", [1000 * took / card.steps], unit="ms")]
-
-
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, tuple[str, Callable[[Card], Pieces], str]] = {
     "synthetic": ("Steps on images on the device", synthetic, "Blocks of steps in turn, by a clock that waits."),
     "of_methods": ("Methods", of_methods, "`benchmarks/methods.py` with this card's sizes; a step by ERM's."),
-    "decoded": ("Steps on decoded images", decoded, "JPEG photographs of 224 pixels from the page cache."),
-    "testing": ("Testing", testing, "Blocks in turn, by a clock that waits for the device."),
-    "bounds": ("What bounds a step", bounds, "torch's profiler; shares of the device's time."),
 }
 
 
@@ -293,9 +131,8 @@ def parser() -> argparse.ArgumentParser:
     there = torch.cuda.is_available()
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if there else "cpu")
     made.add_argument("--backbone", default="resnet50")
-    for name, default in (("image_size", 224), ("batch_size", 256), ("steps", 20), ("rounds", 7), ("images", 3000)):
+    for name, default in (("image_size", 224), ("batch_size", 256), ("steps", 20), ("rounds", 7)):
         made.add_argument(f"--{name}", type=int, default=default)
-    made.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 1) - 1), help="loader processes")
     made.add_argument("--precisions", default="bf16,fp16")
     made.add_argument("--compile", action=argparse.BooleanOptionalAction, default=there)
     made.add_argument("--methods", default="all", help="by commas; none: leave them out")
@@ -372,7 +209,7 @@ def main() -> int:
         parser().error(f"no such part: {', '.join(sorted(unknown))}" if unknown else "there is no GPU here")
     with tempfile.TemporaryDirectory() as options.scratch:
         card = Card(options)
-        sizes = ("backbone", "image_size", "batch_size", "steps", "rounds", "images", "workers")
+        sizes = ("backbone", "image_size", "batch_size", "steps", "rounds")
         key = " ".join([card.name, commit(), *(f"{name}={getattr(options, name)}" for name in sizes)])
         return measure(card, KeptRows(options.to.with_suffix(".json"), key), end + 60 * options.minutes)
 

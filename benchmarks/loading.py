@@ -44,7 +44,7 @@ HOW = (
 )
 NOTES = (
     "The goals of 2.2 and 2.6 are out of reach on a CPU: libjpeg-turbo's decoding took 69 % of a training image's time "
-    "in November 2026, and no faster decoder of baseline JPEG was found. benchmarks/gpu.py measures decoding on a GPU."
+    "in November 2026, and no faster decoder of baseline JPEG was found."
 )
 ROOT = Path(__file__).resolve().parent.parent
 FLAT = Goal(1.1)  # of memory after further epochs
