@@ -29,11 +29,11 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 from biasbed.analysis.statistics import exact, pairs, per_set
 from biasbed.analysis.statistics.planner import TARGET
+from biasbed.analysis.statistics.seed_power import MOST_SEEDS, detectable, seeds_for
 
 FILE = "one_data_set.csv"
 COLUMNS = ("a", "b", "num_seeds_a", "num_seeds_b", "difference", "low", "high", "p_holm", "significant")
 MOST = 3  # pairs that are put into words
-MOST_SEEDS = 1000
 
 
 class SeedPower(NamedTuple):
@@ -147,25 +147,6 @@ def find_power(means: pd.DataFrame, analysis: Analysis, level: float) -> SeedPow
         return SeedPower(num_seeds, 0.0, 0.0, None)
     needed = seeds_for(analysis.options.difference, deviation, level)
     return SeedPower(num_seeds, deviation, detectable(deviation, num_seeds, level), needed)
-
-
-def detectable(deviation: float, num_seeds: int, level: float) -> float:
-    """Return the difference that a two-sided t-test of so many seeds each finds with the probability `TARGET`."""
-    from statsmodels.stats.power import TTestIndPower
-
-    size = TTestIndPower().solve_power(nobs1=num_seeds, alpha=level, power=TARGET)
-    return float(size) * deviation
-
-
-def seeds_for(difference: float, deviation: float, level: float) -> int | None:
-    """Return how many seeds of each algorithm show a difference with the probability `TARGET`; None: over 1,000."""
-    from statsmodels.stats.power import TTestIndPower
-
-    test, size = TTestIndPower(), difference / deviation
-    for num_seeds in range(2, MOST_SEEDS + 1):
-        if test.power(size, num_seeds, level) >= TARGET:
-            return num_seeds
-    return None
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------

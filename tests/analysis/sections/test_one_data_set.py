@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 import biasbed
-from biasbed.analysis.sections.one_data_set import ONE_DATA_SET, detectable, seeds_for
+from biasbed.analysis.sections.one_data_set import ONE_DATA_SET
+from biasbed.analysis.statistics.seed_power import detectable, seeds_for
 
 ERM = {"art": [80.0, 82.0, 81.0], "photo": [90.0, 91.0, 95.0]}
 MINE = {"art": [84.0, 88.0, 86.0], "photo": [93.0, 94.0, 95.0]}
