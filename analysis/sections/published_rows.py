@@ -8,7 +8,8 @@ Answers: Which published numbers stand below the table of scores?
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from biasbed import published
@@ -104,3 +105,20 @@ def _spread(row: PublishedRun, name: str, error: str) -> float:
     deviation = row.further.get("std_over_runs", {}).get(name, math.nan)
     number = row.further.get("num_runs", {}).get(name, 0)
     return scores.spread_of(deviation, int(number), error) if number > 1 else math.nan
+
+
+def seed_deviation(suite: str, rule: str, names: Iterable[str]) -> float | None:
+    """Return the standard deviation between repeats of the mean of these columns, by the errors of the suite's paper.
+
+    Columns are fractions, and their repeats independent. It is the median over rows, as some fail. Returns None if
+    there is no such paper, or none of its rows has all columns under this rule.
+    """
+    if suite not in PAPERS:
+        return None
+    names = list(names)
+    variances = []
+    for row in published.find(PAPERS[suite]).runs():
+        deviations = row.further.get("std_over_runs", {})
+        if row.rule == rule and set(names) <= deviations.keys():
+            variances.append(sum(deviations[name] ** 2 for name in names) / len(names) ** 2)
+    return math.sqrt(statistics.median(variances)) if variances else None

@@ -14,7 +14,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
-from biasbed.studies import ledger
+from biasbed.studies import ledger, planner
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.dry_run import list_runs
@@ -58,19 +58,19 @@ def benchmark(flags: Mapping[str, str]) -> None:
     table = build_table(options, settings)
     plan = make_plan(table, launcher, options.workers)
     if options.dry_run:
-        print("\n".join(dry_run(plan)))
+        print("\n".join([*dry_run(plan), *_power(plan)]))
     else:
         train_plan(plan, launcher, options)
         if _is_tracked(plan) and len(plan.table.rows) > 1:
-            print(describe_scores(plan))
+            print(describe_scores(plan.suite, plan.table.study))
 
 
-def describe_scores(plan: StudyPlan) -> str:
+def describe_scores(suite: str, study: str) -> str:
     """Return the table of scores of a finished study and what it supports, as `analyze` prints it first."""
     from biasbed import analysis
     from biasbed.analysis.report import terminal_table
 
-    scope = {"suite": plan.suite, "study": plan.table.study}
+    scope = {"suite": suite, "study": study}
     try:
         table = terminal_table.render(analysis.load(**scope), has_files=False)
     except (Failure, UsageError) as reason:  # the study itself is done
@@ -179,8 +179,9 @@ def train_plan(
         open_states = [status.state for _, status in statuses if status.state != "done"]
         left = "nothing is left to train"
         if open_states:
-            left = f"{len(open_states)} to train, {plan.workers} at a time{_describe_time(statuses, plan.workers)}"
-        display.say("\n".join([*_not_applicable(plan), f"{name}: {len(statuses)} runs; {left}"]))
+            left = f"{len(open_states)} to train, {plan.workers} at a time{_describe_time(plan, statuses, launcher)}"
+        power = _power(plan) if open_states else []
+        display.say("\n".join([*_not_applicable(plan), f"{name}: {len(statuses)} runs; {left}", *power]))
 
         def end() -> None:
             runner.stop()
@@ -193,11 +194,20 @@ def train_plan(
     _refuse_failed(runner.items)
 
 
-def _describe_time(statuses: Sequence[StudyRunStatus], workers: int) -> str:
-    seconds = estimate(statuses, workers).seconds
-    if seconds is None:
-        return "; an estimate follows after the first epoch"
-    return f"; about {clock(seconds)} by the epochs timed so far" if seconds else ""
+def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher: Launcher) -> str:
+    """Return how long the rest takes: by the study's own epochs, else by measured steps."""
+    seconds = estimate(statuses, plan.workers).seconds
+    if seconds is not None:
+        return f"; about {clock(seconds)} by the epochs timed so far" if seconds else ""
+    units = sum(run.total - status.reached for run, status in statuses if status.state != "done")
+    cost = planner.describe_cost(plan.runs, units, launcher, plan.workers, plan.folder)
+    return f"; {cost or 'an estimate follows after the first epoch'}"
+
+
+def _power(plan: StudyPlan) -> list[str]:
+    """Return the line on what the study's seeds can show, if there is one."""
+    line = planner.describe_power(plan.runs, plan.suite, len(plan.table.seeds))
+    return [line] if line else []
 
 
 def _not_applicable(plan: StudyPlan) -> list[str]:

@@ -11,7 +11,7 @@ import yaml
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions, of_trainings
-from biasbed.studies import ledger, winners
+from biasbed.studies import ledger, planner, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
@@ -71,7 +71,15 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
         space = f"{', '.join(search.space.names)} ({search.sampler}): {search.trials} trials"
         lines.append(f"{search.title}: {space}; {search.pruner} pruner, seed {search.seed}; {search.metric}")
     lines += make_table(plan.study, states, plan.workers).lines
-    return [*lines, f"{plan.workers} at a time; storage {storages.public_url(url)}"]
+    return [*lines, f"{plan.workers} at a time; storage {storages.public_url(url)}", *_describe_power(plan)]
+
+
+def _describe_power(plan: Sweep) -> list[str]:
+    """Return the line on what the repeats can show, if there is one."""
+    if len(plan.seeds) < 2:
+        return []
+    line = planner.describe_power([search.run for search in plan.searches], plan.suite, len(plan.seeds))
+    return [line] if line else []
 
 
 class SweepRun:
@@ -92,8 +100,7 @@ class SweepRun:
             feed = TrialFeed(plan, storage, options, self.launcher, self.display)
             self._write_description()
             table = make_table(plan.study, feed.states(), plan.workers)
-            unknown = "; an estimate follows after the first trial" if table.seconds is None else ""
-            self.display.say(table.head + unknown)
+            self.display.say(table.head + self._forecast(feed.states(), table.seconds))
             tracked.write_lacking(plan.folder, plan.lacking)
             runner = Runner([], plan.workers, self.launcher, options.retries, feed, study.environment, feed=feed)
             study.at_end.callback(self._end, runner, feed)
@@ -101,6 +108,20 @@ class SweepRun:
             results.refuse_incomplete(feed.states())
             study.status = "FINISHED"
             refuse_unsent(self.unsent)
+
+    def _forecast(self, states: Sequence[SearchState], seconds: float | None) -> str:
+        """Return what the head of the table lacks: the time by measured steps, and what the repeats can show.
+
+        seconds: that are left by the trials so far; None before any.
+        """
+        plan, runs = self.plan, [search.run for search in self.plan.searches]
+        lines = [""]
+        if seconds is None:
+            units = sum(_count_left(state) * state.search.run.total for state in states)
+            cost = planner.describe_cost(runs, units, self.launcher, plan.workers, plan.folder)
+            most = "" if plan.searches[0].pruner == "none" else "at most, as trials may end early: "
+            lines = [f"; {most}{cost}" if cost else "; an estimate follows after the first trial"]
+        return "\n".join([*lines, *_describe_power(plan)])
 
     def _open_storage(self) -> RDBStorage:
         """Open the storage. Raises UsageError if it has a different search with one of our names."""
