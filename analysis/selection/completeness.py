@@ -137,7 +137,10 @@ def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]
 
 def _unfinished(rule: Rule, collection: Collection) -> Iterator[Gap]:
     cells = {cell.name for cell in collection.cells}
-    unfinished = [run for run in collection.unfinished if run.cell in cells or rule.looks_elsewhere]
+    unfinished = []
+    for run in collection.unfinished:
+        if run.trial_state != "pruned" and (run.cell in cells or rule.looks_elsewhere):
+            unfinished.append(run)
     for row, runs in sorted(group_runs(unfinished, "algorithm").items()):
         names = (f"{run.name} ({run.status.lower()})" for run in sorted(runs, key=attrgetter("name")))
         yield Gap("unfinished", f"{row}: {len(runs)} unfinished run(s): {listed(names, MOST)}")

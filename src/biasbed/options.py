@@ -211,6 +211,11 @@ class BenchmarkOptions(CellOptions):
     algorithms: tuple[str, ...] | Auto = setting("auto", "methods, or rows of the table, by commas (auto: the table's)")
     seeds: str = setting("auto", "seeds of each row: how many, or which: 5, 0..4 or 0,1,5 (auto: the table's, else 3)")
     study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
+    protocol: Literal["settings", "day"] = setting(
+        "settings",
+        "settings: every row with its settings and every seed; day: a short search for each method, cell and seed, as "
+        "one GPU pays it (docs/domainbed.md)",
+    )
 
 
 @dataclass(frozen=True)
@@ -258,6 +263,8 @@ SEARCHES: Mapping[str, SearchKind] = {
     "auto": SearchKind("tpe", "median", 20, 1, {}),
     # Gulrajani & Lopez-Paz 2021, 5.1: random, repeated with all random choices made anew. It needs little disk.
     "domainbed": SearchKind("random", "none", 20, 3, {"keep": "best", "log_model": "false"}),
+    # The defaults and five draws, three times; recorded sweeps chose it (benchmarks/day_protocol.py).
+    "day": SearchKind("random", "successive_halving", 6, 3, {"keep": "best", "log_model": "false"}),
 }
 
 
@@ -267,11 +274,15 @@ class SweepOptions(CellOptions):
 
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched separately")
-    trials: int | Auto = setting("auto", "trainings per method, cell and repeat (auto: 20)")
-    repeats: int | Auto = setting("auto", "times that the search is made, with other seeds (auto: 1; domainbed 3)")
-    search: Literal["auto", "domainbed"] = setting("auto", "domainbed: its random search of 20 trials, three times")
-    sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed: random)")
-    pruner: Pruners | Auto = setting("auto", "which trials are ended early (auto: median; domainbed: none)")
+    trials: int | Auto = setting("auto", "trainings per method, cell and repeat (auto: 20; day: 6)")
+    repeats: int | Auto = setting("auto", "times that it is made, with other seeds (auto: 1; domainbed, day: 3)")
+    search: Literal["auto", "domainbed", "day"] = setting(
+        "auto", "domainbed: its random search of 20 trials, three times; day: six of them, ended early"
+    )
+    sampler: Samplers | Auto = setting("auto", "how the next parameters are chosen (auto: tpe; domainbed, day: random)")
+    pruner: Pruners | Auto = setting(
+        "auto", "which trials are ended early (auto: median; domainbed: none; day: successive_halving)"
+    )
     space: str = setting(
         "auto", "search space, a YAML (auto: <suite>/<data set>/<algorithm>.yaml, <suite>/.. or .. in sweeps/spaces/)"
     )
@@ -292,7 +303,7 @@ class SweepOptions(CellOptions):
                 raise ValueError(f"{name}={value}: should be at least 1" + ", at most a million" * (int(value) > 1))
         if not self.algorithms:
             raise ValueError("algorithms: name at least one method")
-        if self.search != "auto" and self.pruner not in ("auto", "none"):
+        if SEARCHES[self.search].pruner == "none" and self.pruner not in ("auto", "none"):
             raise ValueError(f"pruner={self.pruner}: search={self.search} needs every trial's whole course")
 
     def value_or_default(self, name: str) -> str | int:

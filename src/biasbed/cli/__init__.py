@@ -133,7 +133,7 @@ CORE: Mapping[str, EntryPoint] = {
     ),
     "benchmark": EntryPoint(
         "train a study: every row in every cell with every seed",
-        *("biasbed.studies.benchmark:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
+        *("biasbed.studies.search.day:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
         chooses=LAUNCHER | SUITE,
         filled_in_by="biasbed.studies.benchmark:with_suite",
     ),

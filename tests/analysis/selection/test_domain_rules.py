@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -207,6 +208,17 @@ def test_unfinished_runs_stop_with_what_to_do(stores: dict[str, RunStore]) -> No
     text = str(caught.value)
     assert "\n  [unfinished] erm: 9 unfinished run(s): erm-colored_mnist-" in text
     assert text.endswith("or accept it: allow=unfinished")
+
+
+def test_a_pruned_trial_is_no_gap(mnist: list[SweepJob], tmp_path: Path) -> None:
+    """A search that ends trials early has left nothing undone, and chooses among the others."""
+    cut = [dataclasses.replace(job, is_done=not is_of(job, "IRM", 1, 2, 0)) for job in mnist]
+    assert "[unfinished] irm: 1 unfinished run(s)" in refusal(cut, tmp_path)
+    store = SweepStore(cut, tmp_path)
+    (pruned,) = [run for run in store.trials if run.data.tags[record.TRIAL_STATE] == "failed"]
+    pruned.data.tags[record.TRIAL_STATE] = "pruned"
+    analysis = compute(store, AnalyzeOptions(bootstrap=200))
+    assert pruned.info.run_id not in {run.id for run in analysis.collection.runs}
 
 
 def test_draws_that_some_cells_lack(mnist: list[SweepJob], tmp_path: Path) -> None:

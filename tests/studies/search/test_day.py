@@ -1,0 +1,49 @@
+"""`benchmark protocol=day` on trainings that pretend: what it searches, ends early, refuses."""
+
+from __future__ import annotations
+
+import csv
+import functools
+
+import pytest
+
+from biasbed import cli
+from biasbed.studies.runner import Runner
+from biasbed.studies.search import sweep
+from helpers.fake_trials import Bed, FakeTrials
+
+
+def benchmark(bed: Bed, launcher: FakeTrials, monkeypatch: pytest.MonkeyPatch, **changed: str) -> int:
+    monkeypatch.setattr(sweep, "open_launcher", lambda options: launcher)
+    monkeypatch.setattr(sweep, "Runner", functools.partial(Runner, pause=0.001))
+    settings = {**bed.settings(), "suite": "folders", "workers": "1", "protocol": "day", "epochs": "9", **changed}
+    return cli.main(["benchmark", *(word for name, value in settings.items() for word in (f"--{name}", value))])
+
+
+def test_each_seed_is_a_search_of_the_defaults_and_five_draws(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = FakeTrials()
+    assert benchmark(bed, launcher, monkeypatch, algorithms="erm,infodrop", seeds="2") == 0
+    capsys.readouterr()
+    rows = list(csv.DictReader((bed.home / "studies" / "day" / "trials.csv").open()))
+    for method in ("erm", "infodrop"):
+        trials = [row for row in rows if row["algorithm"] == method]
+        assert [row["trial"] for row in trials] == [*(f"r0-{n}" for n in range(6)), *(f"r1-{n}" for n in range(6))]
+        assert {row["state"] for row in trials} == {"complete", "pruned"}
+        assert trials[0]["state"] == trials[6]["state"] == "complete"  # the defaults, to the end
+    assert {command.overrides["seed"] for command in launcher.commands} == {"0", "1"}
+
+
+def test_what_it_cannot_search_is_refused(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for changed, message in (
+        ({"algorithms": "erm", "table": "main"}, "protocol=day searches methods: give algorithms="),
+        ({}, "protocol=day: say which methods to search"),
+        ({"algorithms": "erm", "seeds": "0,1,5"}, "seeds=0,1,5: protocol=day takes their number"),
+    ):
+        assert benchmark(bed, FakeTrials(), monkeypatch, **changed) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert message in error
+    assert not bed.home.exists()
