@@ -58,10 +58,7 @@ _MEASURES = {
         "the same of what is lost against the images as they are, by what AlexNet loses", higher_is_better=False
     ),
     "gap_r": Measure("accuracy on ImageNet's images of ImageNet-R's classes less that on ImageNet-R", FRACTION, False),
-    "background_gap": Measure("accuracy on ImageNet-9's Mixed-Same less that on its Mixed-Rand", FRACTION, False),
-    "watermark_gap": Measure("accuracy on ImageNet less that on the same images with a watermark", FRACTION, False),
     "mrr": Measure("mean reciprocal rank of the label's class among all the model's outputs"),
-    "shape_preference": Measure("mean reciprocal rank on images of shapes / (the same + that on images of textures)"),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",

@@ -22,6 +22,7 @@ from biasbed.datasets.metadata_csv import TableData
 from biasbed.datasets.mnist import MNISTDomains
 from biasbed.datasets.releases import Release, read_releases
 from biasbed.prepare import birds
+from biasbed.suites import robustness
 from helpers.commands import ROOT
 
 PAGE = ROOT / "docs" / "data.md"
@@ -40,10 +41,11 @@ def data_sets() -> dict[str, OnDisk]:
     """Return our data sets with a release, by name."""
     for module in pkgutil.iter_modules(biasbed.datasets.__path__, "biasbed.datasets."):
         importlib.import_module(module.name)
+    assert list(robustness.SETS)  # imports the data sets of plug-ins, too
     ours = [
         cls
         for cls in subclasses(OnDisk)
-        if re.match(r"biasbed\.(datasets|prepare)\.", cls.__module__) and isinstance(vars(cls).get("name"), str)
+        if re.match(r"biasbed\.(datasets|prepare|plugins)\.", cls.__module__) and isinstance(vars(cls).get("name"), str)
     ]
     return {cls.name: cls() for cls in ours if not issubclass(cls, OwnFolder)}  # type: ignore[attr-defined]
 

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from biasbed.datasets import known_sets, shortcuts
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import SEVERITIES
+from biasbed.plugins.cues import classes, data_sets
 from helpers.corrupted_tree import jpeg
 
 VERSIONS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
@@ -42,17 +42,17 @@ def make_in9(root: Path, versions: Iterable[str] = VERSIONS, per_class: int = 2)
     """Write versions of ImageNet-9 with the map of its classes; return its folder."""
     folder = root / "bg_challenge"
     for version in versions:
-        for label, name in enumerate(shortcuts.ImageNet9().classes):
+        for label, name in enumerate(data_sets.ImageNet9().classes):
             for number in range(per_class):
                 put(folder / version / "val" / name / f"{number}.JPEG", label + number)
     numbers = {str(position): IN9.get(position, -1) for position in range(1000)}
-    (folder / shortcuts.IN9_MAP).write_text(json.dumps(numbers))
+    (folder / data_sets.IN9_MAP).write_text(json.dumps(numbers))
     return folder
 
 
 def make_refined(root: Path, per_class: int = 2) -> None:
     """Write both sets of REFINED-BIAS."""
-    for data in (shortcuts.RefinedShape(), shortcuts.RefinedTexture()):
+    for data in (data_sets.RefinedShape(), data_sets.RefinedTexture()):
         for label, name in enumerate(data.classes):
             for number in range(per_class):
                 put(root / data.name / name / f"{name}_{number}.png", label)
@@ -61,10 +61,10 @@ def make_refined(root: Path, per_class: int = 2) -> None:
 def make_laion_c(root: Path) -> Path:
     """Write an image of each class under each distortion and intensity, named as the authors' program names them."""
     folder = root / "laion-c"
-    for distortion in known_sets.DISTORTIONS:
+    for distortion in classes.DISTORTIONS:
         kind = {"stickers": "sticker", "luminance_checkerboard": "luminance"}.get(distortion, distortion)
         for severity in SEVERITIES:
-            for label, name in enumerate(known_sets.SUPERCLASSES):
+            for label, name in enumerate(classes.SUPERCLASSES):
                 image = f"photo_{label}_{kind}_{severity}.JPEG"
                 put(folder / distortion / f"intensity_level_{severity}" / name / image, label, 224)
     return folder
@@ -75,10 +75,10 @@ def make_annotations(folder: Path, rows: Sequence[Mapping[str, object]], prototy
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for row in rows:
-        factors = {factor: int(factor == row["factor"]) for factor in known_sets.FACTORS}
+        factors = {factor: int(factor == row["factor"]) for factor in classes.FACTORS}
         lines.append(json.dumps({"file_name": row["file_name"], "class": row["class"], **factors, "justification": ""}))
-    (folder / shortcuts.ANNOTATIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with (folder / shortcuts.PROTOTYPES).open("w", newline="") as file:
+    (folder / data_sets.ANNOTATIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with (folder / data_sets.PROTOTYPES).open("w", newline="") as file:
         csv.writer(file).writerows([["file_name"], *([name] for name in prototypes)])
     return folder
 

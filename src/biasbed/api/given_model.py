@@ -15,7 +15,6 @@ from biasbed import record
 from biasbed.api.model_state import CHANGED, Model, fingerprint
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
-from biasbed.data.watermark import Watermark
 from biasbed.datasets.loading import to_image
 from biasbed.errors import UnfitImage, UsageError, first_line, listed
 from biasbed.evaluation.calibration import are_probabilities
@@ -58,10 +57,10 @@ class GivenTransform:
 
     def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
         """Return the set with this transform in place of its own. Raises UsageError if the set draws on its images."""
-        if isinstance(evaluation_set.transform, Watermark):
+        addition = getattr(evaluation_set.transform, "addition", "")
+        if addition:
             raise UsageError(
-                f"transform= makes the images, and '{evaluation_set.name}' draws a watermark on cropped ones: leave "
-                f"one of them out"
+                f"transform= makes the images, and '{evaluation_set.name}' draws {addition}: leave one of them out"
             )
         return replace(evaluation_set, transform=self, preprocessing=f"given: {self.description}")
 

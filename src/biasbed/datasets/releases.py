@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from biasbed.plugin_loader import Offered
+
 FILE = Path(__file__).with_name("releases.yaml")
 
 
@@ -69,9 +71,13 @@ class Release:
 
 @functools.cache
 def read_releases() -> Mapping[str, Release]:
-    """Read all rows, by the data set's name."""
-    rows: Mapping[str, Mapping[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return {name: Release(**_with_tuples(row)) for name, row in rows.items()}
+    """Read all rows, also those of plug-ins, by the data set's name."""
+    files: Mapping[str, Path] = Offered("releases", {"core": FILE})
+    releases: dict[str, Release] = {}
+    for path in files.values():
+        rows: Mapping[str, Mapping[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        releases |= {name: Release(**_with_tuples(row)) for name, row in rows.items()}
+    return releases
 
 
 def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
+from biasbed.plugin_loader import Offered
 from biasbed.settings import nearest
 
 LETTERS = "a-z, 0-9, _ and -"
@@ -20,6 +21,26 @@ def mean_error(phase: str, measure: str, name: str, conditions: Sequence[str]) -
     inputs = tuple(str(record.MetricName(phase, record.BY_CONDITION, name, condition)) for condition in conditions)
     references = (1.0,) * len(inputs)
     return record.Derived(phase, measure, name, "error_ratio", inputs, references, higher_is_better=False)
+
+
+def gap(measure: str, of: str, pair: tuple[str, str], sets: Collection[str]) -> Iterator[record.Derived]:
+    """Yield the gap between a pair of sets as a value of the second, if both are among `sets`.
+
+    of: the measure whose value on the second set is subtracted from that on the first.
+    """
+    if set(pair) <= set(sets):
+        inputs = tuple(str(record.MetricName("test", of, name)) for name in pair)
+        yield record.Derived("test", measure, pair[1], "difference", inputs, higher_is_better=False)
+
+
+def from_public_sets(groups: Mapping[str, Collection[str]]) -> Iterator[record.Derived]:
+    """Yield the values that follow from public sets, also those of plug-ins. groups: set -> names of its groups."""
+    yield from gap("gap_r", "accuracy", ("imagenet_200", "imagenet_r"), groups)
+    functions: Mapping[str, Callable[[Mapping[str, Collection[str]]], Iterable[record.Derived]]] = Offered(
+        "derivations"
+    )
+    for derive in functions.values():
+        yield from derive(groups)
 
 
 def values(

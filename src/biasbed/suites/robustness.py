@@ -7,32 +7,31 @@ corrupted test images. A corrupted data set is one evaluation set with many cond
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from biasbed.config import Aggregation, Auto, Preprocess, StimuliPreprocess
-from biasbed.data import transforms, watermark
+from biasbed.config import Auto, Preprocess, StimuliPreprocess
+from biasbed.data import transforms
 from biasbed.data.source import Source
-from biasbed.datasets import cifar, geirhos, imagenet, imagenet_c, shortcuts
+from biasbed.datasets import cifar, geirhos, imagenet, imagenet_c
 from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, EXTRAS
 from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.errors import MissingData, UsageError
+from biasbed.plugin_loader import Joined
 from biasbed.record import Derived
 from biasbed.settings import nearest, setting
-from biasbed.suites import corruption_errors, cue_values
+from biasbed.suites import corruption_errors, derived
 from biasbed.suites.biasbed import OpenTests, published_copies
 from biasbed.suites.corrupted_sets import corrupted_set
 from biasbed.suites.corruption_errors import CorruptionError
-from biasbed.suites.cue_values import FULL, MRR
 from biasbed.suites.files import FileSettings, FileSuite
-from biasbed.suites.label_maps import IDENTITY, Grouped, LabelMap, imagenet_subset, sixteen
+from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
-from biasbed.system.files import sha256
 from biasbed.tasks import MULTI_CLASS
 
 VALIDATION_IMAGES = "imagenet_val"  # `source_images` of sets that show ImageNet's validation images
@@ -53,8 +52,9 @@ class RobustSet:
     made_here: tuple[str, ...] = ()  # corruptions of the images of `data`, made on the fly
     headline: str = ""  # as `EvaluationSet.headline`
     counts: bool = True  # as `EvaluationSet.counts`; False where more is not better
-    pooled: Aggregation | None = None  # how several of ImageNet's classes become one, if `data.outputs` says which do
-    has_final_size: bool = False  # square images that are not cropped
+    make_label_map: Callable[[Path], LabelMap] | None = None  # of `data_dir`; by default the classes' names say it
+    # Returns the transform of images and its description; by default as photographs. int: the image size.
+    make_transform: Callable[[Source, int, Preprocess], tuple[transforms.Transform, str]] | None = None
 
 
 def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> RobustSet:
@@ -63,22 +63,12 @@ def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> Robust
     return RobustSet(data, classes, **{**defaults, **values})
 
 
-def _background(data: shortcuts.ImageNet9, **values: Any) -> RobustSet:
-    """Return a version of ImageNet-9. As in its paper, the best of all 1000 outputs must belong to the class."""
-    block = "imagenet_9"
-    return RobustSet(
-        data, source_images=block, block=block, headline=FULL, pooled="prob_max", has_final_size=True, **values
-    )
+def transform_whole(source: Source, size: int, how: Preprocess) -> tuple[transforms.Transform, str]:
+    """Return the transform of square images, which are not cropped, and its description."""
+    return transforms.make_stimulus_transform(size, StimuliPreprocess(interpolation=how.interpolation))
 
 
-def _pure_cue(data: shortcuts.PureCue, **values: Any) -> RobustSet:
-    """Return a set of images with one cue."""
-    return RobustSet(data, measures=PURE_MEASURES, headline=MRR, pooled="prob_max", **values)
-
-
-PURE_MEASURES = (*MULTI_CLASS.measures, MRR)
-SHORTCUT_MEASURES = (*MULTI_CLASS.measures, "bias_decisions")
-SETS: Mapping[str, RobustSet] = {
+_SETS: Mapping[str, RobustSet] = {
     "imagenet": RobustSet(imagenet.ImageNet(), source_images=VALIDATION_IMAGES),
     "imagenet_200": RobustSet(imagenet.ImageNet200(), source_images=VALIDATION_IMAGES),
     "imagenet_real": RobustSet(
@@ -98,24 +88,15 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
     "real_blurry": RobustSet(imagenet.RealBlurry(), source_images="real_blurry"),
     "real_blurry_100": RobustSet(imagenet.RealBlurry100(), source_images="real_blurry", block="real_blurry"),
-    "cue_conflict": RobustSet(geirhos.CueConflict(), is_usual=False, measures=CUE_MEASURES, has_final_size=True),
-    "refined_bias_shape": _pure_cue(shortcuts.RefinedShape()),
-    "refined_bias_texture": _pure_cue(shortcuts.RefinedTexture(), counts=False),
-    "imagenet_9": _background(shortcuts.ImageNet9()),
-    "imagenet_9_mixed_same": _background(shortcuts.MixedSame()),
-    "imagenet_9_mixed_rand": _background(shortcuts.MixedRand()),
-    "imagenet_9_only_fg": _background(shortcuts.OnlyForeground()),
-    "imagenet_9_only_bg_t": _background(shortcuts.OnlyBackground(), counts=False),
-    "imagenet_w": RobustSet(
-        shortcuts.ImageNetW(), is_usual=False, source_images=VALIDATION_IMAGES, measures=SHORTCUT_MEASURES
+    "cue_conflict": RobustSet(
+        geirhos.CueConflict(), is_usual=False, measures=CUE_MEASURES, make_transform=transform_whole
     ),
-    "imagenet_x": RobustSet(shortcuts.ImageNetX(), is_usual=False, source_images=VALIDATION_IMAGES, block="imagenet"),
-    "laion_c": RobustSet(shortcuts.LaionC(), cadence="end", pooled="prob_mean"),
     "cifar10": RobustSet(cifar.CIFAR10(), "cifar10", source_images="cifar10_val"),
     "cifar10_c": _corrupted(cifar.CIFAR10C(), "cifar10"),
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
     "cifar100_c": _corrupted(cifar.CIFAR100C(), "cifar100"),
 }
+SETS: Joined[RobustSet] = Joined("robustness_sets", _SETS)
 # Sets that are parts or other views of the files of another one.
 PARTS = ("imagenet_200", "imagenet_c_small", "imagenet_c_generated", "real_blurry_100")
 TRAIN_EXTRA = "train_extra"  # held-out training images under the four extra corruptions
@@ -150,7 +131,7 @@ class Robustness(FileSuite[RobustnessSettings]):
     """Suite of the images under `data_dir`."""
 
     Settings = RobustnessSettings
-    set_names = tuple(SETS)
+    set_names = SETS
     held_out_words = ("auto", TRAIN_EXTRA)
     defaults: ClassVar[Mapping[str, Any]] = {
         "val_fraction": 0.02,
@@ -193,7 +174,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             training={**suite.training, **copies},
             left_out=left_out,
             derivations=tuple(_derived(list(tests.values()))),
-            remarks=(*_remarks(tests), *self._clean_remark(tests), *cue_values.underivable(tests)),
+            remarks=(*_remarks(tests), *self._clean_remark(tests)),
         )
 
     # --- sets ---
@@ -231,7 +212,9 @@ class Robustness(FileSuite[RobustnessSettings]):
     def _set(self, name: str, source: Source, present: set[str]) -> EvaluationSet:
         """Return an evaluation set. present: the names of all sets that are tested."""
         robust_set = SETS[name]
-        transform, description = self._transform(robust_set, source)
+        transform, description = self._default_transform
+        if robust_set.make_transform is not None:
+            transform, description = robust_set.make_transform(source, self.config.image_size, self.config.preprocess)
         evaluation_set = EvaluationSet(
             name,
             source,
@@ -270,26 +253,13 @@ class Robustness(FileSuite[RobustnessSettings]):
         corrupted_copy = corrupted_set(plain, self.config, self.store, EXTRAS, TRAIN_EXTRA)
         return replace(corrupted_copy, headline="", cadence=1)
 
-    def _transform(self, robust_set: RobustSet, source: Source) -> tuple[transforms.Transform, str]:
-        """Return the transform of a set's images and its description."""
-        transform, description = self._default_transform
-        if robust_set.has_final_size:
-            how = StimuliPreprocess(interpolation=self.config.preprocess.interpolation)
-            return transforms.make_stimulus_transform(self.config.image_size, how)
-        if isinstance(source, shortcuts.WatermarkedSource):
-            watermark.read_font(source.font, watermark.font_size(self.config.image_size))
-            font = f"{source.font.name}, SHA-256 {sha256(source.font)}"
-            return watermark.Watermark(transform, source.font), f"{description}, watermark in {font}"
-        return transform, description
-
     def _label_map(self, name: str, source: Source) -> LabelMap:
         """Return the map from the model's classes to the set's."""
         robust_set = SETS[name]
         if source.classes == CATEGORIES_16:
             return sixteen()
-        if robust_set.pooled is not None:
-            outputs = robust_set.data.outputs(self.data_root)
-            return Grouped(outputs, robust_set.pooled, robust_set.block or name)
+        if robust_set.make_label_map is not None:
+            return robust_set.make_label_map(self.data_root)
         if robust_set.classes != "imagenet" or source.classes == imagenet_classes():
             return IDENTITY
         subset = imagenet_subset(source.classes)
@@ -370,7 +340,7 @@ def _derived(sets: Sequence[EvaluationSet]) -> list[Derived]:
             corruptions = robust_set.made_here or robust_set.data.corruptions
             derivations += corruption_errors.derivations(evaluation_set.name, corruptions, clean, is_released)
     groups = {evaluation_set.name: evaluation_set.record().groups for evaluation_set in sets}
-    derivations += cue_values.derivations(groups)
+    derivations += derived.from_public_sets(groups)
     return derivations
 
 

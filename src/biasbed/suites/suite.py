@@ -6,7 +6,7 @@ Answers: What is in a suite?
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +46,7 @@ class Suite(Generic[C]):
     Settings: ClassVar[type[Config]] = Config
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    set_names: ClassVar[tuple[str, ...]] = ()  # of evaluation sets, if they don't depend on the settings
+    set_names: ClassVar[Collection[str]] = ()  # of evaluation sets, if they don't depend on the settings
 
     def __init__(self, config: C, name: str) -> None:
         """Keep the configuration. name: what the suite's runs are filed under."""

@@ -15,8 +15,8 @@ from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisio
 from biasbed.evaluation.intervals import ratio_interval, sums_interval
 from biasbed.plugins.cues import cue_profile
 from biasbed.plugins.cues.cue_profile import CueValue
+from biasbed.plugins.cues.derivations import derive
 from biasbed.published import observers
-from biasbed.suites import cue_values
 
 CLASSES = ("a", "b", "c", "d")
 
@@ -45,7 +45,7 @@ def test_a_gap_is_the_difference_of_the_accuracies_and_pairs_images_that_are_the
     clean = random.random(400) < 0.8
     marked = clean & (random.random(400) < 0.9)
     decided = [decide("imagenet", clean), decide("imagenet_w", marked)]
-    derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
+    derived = list(derive({"imagenet": (), "imagenet_w": ()}))
     row = only(cue_profile.profile(decided, derived), "watermark_gap")
     assert row.value == pytest.approx(clean.mean() - marked.mean())
     assert (row.cue, row.set, row.decisions) == ("watermark", "imagenet_w", 400)
@@ -68,7 +68,7 @@ def test_background_gap_takes_the_best_of_all_outputs() -> None:
     decided = []
     for name, values in ranks.items():
         decided.append(decide(name, np.ones(4, bool), rank=np.array(values), label_map="imagenet_9-prob_max"))
-    derived = list(cue_values.derivations(dict.fromkeys(ranks, ())))
+    derived = list(derive(dict.fromkeys(ranks, ())))
     row = only(cue_profile.profile(decided, derived), "background_gap")
     assert row.value == 0.75 - 0.5
     # Answers without ranks, as of people, count by what they say.
@@ -80,7 +80,7 @@ def test_error_ratios_by_factor() -> None:
     right = np.array([1, 0, 1, 1, 0, 0, 1, 1, 1, 1], bool)
     groups = ["pose"] * 5 + ["style"] * 3 + ["none"] * 2
     decisions = decide("imagenet_x", right, group=groups)
-    derived = list(cue_values.derivations({"imagenet_x": ("none", "pose", "style")}))
+    derived = list(derive({"imagenet_x": ("none", "pose", "style")}))
     assert [declaration.measure for declaration in derived] == ["error_ratio_pose", "error_ratio_style"]
     rows = cue_profile.profile([decisions], derived)
     assert only(rows, "error_ratio_pose").value == pytest.approx((2 / 5) / (3 / 10))
@@ -96,7 +96,7 @@ def test_one_image_of_a_factor_leaves_its_error_ratio_open(wrong: int) -> None:
     right = np.arange(1000) < 250
     right[0] = not wrong
     decisions = decide("imagenet_x", right, group=["brighter"] + ["none"] * 999)
-    derived = list(cue_values.derivations({"imagenet_x": ("brighter", "none")}))
+    derived = list(derive({"imagenet_x": ("brighter", "none")}))
     row = only(cue_profile.profile([decisions], derived), "error_ratio_brighter")
     low, high = measures.wilson(wrong, 1)  # of the numerator; the divisor is about 0.75
     assert row.value == pytest.approx(wrong / (1 - right.mean()))
@@ -106,7 +106,7 @@ def test_one_image_of_a_factor_leaves_its_error_ratio_open(wrong: int) -> None:
 
 def test_error_ratio_of_a_whole_set_has_no_interval() -> None:
     decisions = decide("imagenet_x", np.arange(9) < 4, group=["pose"] * 9)
-    derived = list(cue_values.derivations({"imagenet_x": ("pose",)}))
+    derived = list(derive({"imagenet_x": ("pose",)}))
     row = only(cue_profile.profile([decisions], derived), "error_ratio_pose")
     assert row.value == 1
     assert math.isnan(row.low)
@@ -198,7 +198,7 @@ def test_a_ratio_s_interval_is_fieller_s_if_both_intervals_are_symmetric() -> No
 def test_sensitivity_over_all_labels() -> None:
     shape = decide("refined_bias_shape", np.ones(4, bool), rank=np.array([1, 2, 4, 1000]))
     texture = decide("refined_bias_texture", np.ones(2, bool), rank=np.array([1, 10]))
-    derived = list(cue_values.derivations({"refined_bias_shape": (), "refined_bias_texture": ()}))
+    derived = list(derive({"refined_bias_shape": (), "refined_bias_texture": ()}))
     rows = cue_profile.profile([shape, texture], derived)
     sensitivity = (1 + 0.5 + 0.25 + 0.001) / 4
     assert {row.measure: row.decisions for row in rows if row.cue == "shape"} == {"mrr": 4, "shape_preference": 2}
@@ -313,7 +313,7 @@ def test_a_measure_is_the_mean_of_its_values_of_images(random: np.random.Generat
 
 def test_no_interval_claims_certainty() -> None:
     decided = [decide("imagenet", np.zeros(30, bool)), decide("imagenet_w", np.zeros(30, bool))]
-    derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
+    derived = list(derive({"imagenet": (), "imagenet_w": ()}))
     row = only(cue_profile.profile(decided, derived), "watermark_gap")
     assert row.value == 0
     assert math.isnan(row.low)
@@ -322,7 +322,7 @@ def test_no_interval_claims_certainty() -> None:
     pair = {"imagenet_9_mixed_same": np.ones(30, bool), "imagenet_9_mixed_rand": np.arange(30) < 12}
     decided = [decide(name, right, rank=np.where(right, 1, 2)) for name, right in pair.items()]
     decided[1] = Decisions(**{**vars(decided[1]), "images": [f"other{index}.png" for index in range(30)]})
-    row = only(cue_profile.profile(decided, list(cue_values.derivations(dict.fromkeys(pair, ())))), "background_gap")
+    row = only(cue_profile.profile(decided, list(derive(dict.fromkeys(pair, ())))), "background_gap")
     assert row.value == pytest.approx(18 / 30)
     assert math.isnan(row.low)
 

@@ -31,7 +31,7 @@ from biasbed.evaluation.tracked_job import print_repetition, tracking, working_i
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import cue_values, derived
+from biasbed.suites import derived
 
 RECORDED_SUITE = "decisions"  # named as the suite of these runs
 USED_OPTIONS = ("model", "resume")
@@ -159,7 +159,7 @@ def _describe_sets(
         scores=config.scores,
         calibrating=config.scores.calibrating(()),
         observer=model,
-        derived=[*derivations, *cue_values.derivations(groups)],
+        derived=[*derivations, *derived.from_public_sets(groups)],
         others=observers,
     )
 

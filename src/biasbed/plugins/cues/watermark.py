@@ -28,6 +28,8 @@ FONT_SIZES = {384: 62, 518: 84}  # where the authors took another one
 class Watermark:
     """Transform of another transform's images: the same with the watermark on them."""
 
+    addition = "a watermark on cropped images"
+
     def __init__(self, transform: Transform, font: Path) -> None:
         self.transform, self.font = transform, font
 

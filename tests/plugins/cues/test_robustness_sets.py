@@ -13,8 +13,8 @@ import torch
 
 from biasbed import cli
 from biasbed.data.source import Decoded
-from biasbed.data.watermark import Watermark, draw_watermark
-from biasbed.datasets import known_sets, shortcuts
+from biasbed.plugins.cues import classes, data_sets
+from biasbed.plugins.cues.watermark import Watermark, draw_watermark
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
@@ -44,10 +44,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_laion_c(root)
     rows = []
     for label, name in enumerate(names):
-        factor = known_sets.FACTORS[label % 16]
+        factor = classes.FACTORS[label % 16]
         rows.append({"file_name": name, "class": label, "factor": "" if factor == "style" else factor})
     make_annotations(root / "imagenet_x", rows)
-    make_font(root / shortcuts.FONT)
+    make_font(root / data_sets.FONT)
     return root
 
 
@@ -86,7 +86,7 @@ def test_watermark(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_w")
     plain, marked = suite.sets
     assert isinstance(marked.transform, Watermark)
-    font = tree / shortcuts.FONT
+    font = tree / data_sets.FONT
     assert marked.preprocessing == (
         f"{plain.preprocessing}, watermark in {font.name}, SHA-256 {hashlib.sha256(font.read_bytes()).hexdigest()}"
     )
@@ -103,7 +103,7 @@ def test_factors(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_x")
     entry = suite.sets[1].record()
     assert entry.block == "imagenet"  # the same images, which count once
-    assert set(entry.groups) == {*known_sets.FACTORS, "none"} - {"style"}
+    assert set(entry.groups) == {*classes.FACTORS, "none"} - {"style"}
     ratios = [declaration for declaration in suite.derivations if declaration.measure.startswith("error_ratio_")]
     assert len(ratios) == 15
     assert {declaration.unit for declaration in ratios} == {"ratio"}

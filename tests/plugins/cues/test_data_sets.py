@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from biasbed.data.names import photographs, without_condition
-from biasbed.datasets import shortcuts
 from biasbed.datasets.classes import _RANGES, CATEGORIES_16, expand_ranges, imagenet_classes
-from biasbed.datasets.corruption_benchmarks import conditions
-from biasbed.datasets.known_sets import FACTORS, UNKNOWN, known_sets
-from biasbed.datasets.shortcuts import ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
 from biasbed.errors import MissingData
 from biasbed.evaluation.decisions import Decisions
-from biasbed.suites import cue_values, robustness
-from biasbed.suites.biasbed import TEST_SETS
+from biasbed.plugins.cues import cue_profile, data_sets
+from biasbed.plugins.cues.classes import FACTORS
+from biasbed.plugins.cues.data_sets import ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
+from biasbed.plugins.cues.derivations import derive
 from helpers.commands import ROOT
 from helpers.data_trees import refusal
 from helpers.shortcut_trees import (
@@ -50,7 +48,7 @@ def test_imagenet_9(tmp_path: Path) -> None:
 
 def test_imagenet_9_needs_the_map_of_its_release(tmp_path: Path) -> None:
     folder = make_in9(tmp_path)
-    (folder / shortcuts.IN9_MAP).unlink()
+    (folder / data_sets.IN9_MAP).unlink()
     assert ImageNet9().find(tmp_path) is None
     with pytest.raises(MissingData, match=r"needs in_to_in9.json.*put it into .*bg_challenge; where to get it: https:"):
         ImageNet9().open(tmp_path)
@@ -71,10 +69,10 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_imagenet_w_is_imagenet_with_a_font(imagenet: Path) -> None:
     with pytest.raises(
-        MissingData, match=rf"'imagenet_w' draws a watermark in a font that is not in .*{shortcuts.FONT}"
+        MissingData, match=rf"'imagenet_w' draws a watermark in a font that is not in .*{data_sets.FONT}"
     ):
         ImageNetW().open(imagenet)
-    font = make_font(imagenet / "imagenet_w" / shortcuts.FONT)
+    font = make_font(imagenet / "imagenet_w" / data_sets.FONT)
     source = ImageNetW().open(imagenet)
     assert (source.name, len(source), source.font) == ("imagenet_w", 1000, font)
     assert source.bias is not None
@@ -97,7 +95,7 @@ def rows_of(names: list[str]) -> list[dict[str, object]]:
 
 
 def test_imagenet_x_groups_images_by_their_factor(imagenet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(data_sets, "PACKAGE", "no_such_package")
     assert "pip install imagenet-x, or put" in ImageNetX().missing(imagenet)
     names = [f"ILSVRC2012_val_{label + 1:08}.JPEG" for label in range(1000)]
     folder = make_annotations(imagenet / "imagenet_x", rows_of(names), prototypes=[names[3], names[4]])
@@ -109,10 +107,10 @@ def test_imagenet_x_groups_images_by_their_factor(imagenet: Path, monkeypatch: p
         assert source.group[row] == (FACTORS[label % 16] if label % 50 else "none")
     assert 3 not in source.y
     make_annotations(folder, [{"file_name": names[0], "class": 7, "factor": "pose"}])
-    shortcuts.read_factors.cache_clear()
-    assert f"{names[0]} is in class 0, and {folder / shortcuts.ANNOTATIONS} says 7" in refusal(ImageNetX(), imagenet)
+    data_sets.read_factors.cache_clear()
+    assert f"{names[0]} is in class 0, and {folder / data_sets.ANNOTATIONS} says 7" in refusal(ImageNetX(), imagenet)
     shutil.rmtree(folder)
-    shortcuts.read_factors.cache_clear()
+    data_sets.read_factors.cache_clear()
 
 
 def factor_decisions(label: list[int], decision: list[int], factor: list[str]) -> Decisions:
@@ -128,9 +126,8 @@ def factor_decisions(label: list[int], decision: list[int], factor: list[str]) -
 
 
 def test_factor_ratios_equal_the_package_s_on_made_decisions() -> None:
-    cue_profile = pytest.importorskip("biasbed.plugins.cues.cue_profile")
     decisions = factor_decisions(VECTORS["label"], VECTORS["decision"], VECTORS["factor"])
-    rows = cue_profile.profile([decisions], list(cue_values.derivations({"imagenet_x": FACTORS})))
+    rows = cue_profile.profile([decisions], list(derive({"imagenet_x": FACTORS})))
     ratios = {row.measure.removeprefix("error_ratio_"): row.value for row in rows}
     assert ratios == pytest.approx(VECTORS["error_ratio"], abs=1e-12)
     assert decisions.right.mean() == pytest.approx(VECTORS["average"])
@@ -139,7 +136,7 @@ def test_factor_ratios_equal_the_package_s_on_made_decisions() -> None:
 def test_annotations_of_the_package() -> None:
     package = pytest.importorskip("imagenet_x", reason="imagenet-x is not installed")
     theirs = package.load_annotations()
-    ours = shortcuts.read_factors(Path(package.__file__).parent / "annotations")
+    ours = data_sets.read_factors(Path(package.__file__).parent / "annotations")
     assert len(ours) == len(theirs) == 46_110
     for row in theirs.iloc[::97].to_dict("records"):
         chosen = [factor for factor in FACTORS if row[factor]]
@@ -193,17 +190,3 @@ def test_laion_c(tmp_path: Path) -> None:
 )
 def test_name_of_a_photograph(name: str, condition: str, photograph: str) -> None:
     assert without_condition(name, condition) == photograph
-
-
-# --- functions --------------------------------------------------------------------------------------------------------
-
-
-def test_facts_that_answers_are_checked_against_are_those_of_the_sets() -> None:
-    """`known_sets` has them without torch."""
-    sets = {name: robust_set.data for name, robust_set in robustness.SETS.items() if robust_set.classes == "imagenet"}
-    sets |= {name: standard_set.data for name, standard_set in TEST_SETS.items()}
-    assert set(sets) == set(known_sets())
-    for name, known in known_sets().items():
-        if known != UNKNOWN:
-            assert known.classes == getattr(sets[name], "classes", imagenet_classes()), name
-    assert known_sets()["laion_c"].conditions == conditions(LaionC.corruptions)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from biasbed.data import watermark
 from biasbed.data.source import Decoded
 from biasbed.data.transforms import SquareResize
 from biasbed.errors import UsageError
+from biasbed.plugins.cues import watermark
 from helpers.shortcut_trees import make_font
 
 

@@ -1,7 +1,7 @@
 """Cue data sets of ImageNet's classes: images that isolate shape, texture, background, watermark and factors.
 
 ImageNet-9, ImageNet-W, ImageNet-X, REFINED-BIAS and LAION-C. Classes of several sets combine some of ImageNet's:
-`outputs` returns which. What each release holds is in `releases.yaml`.
+`outputs` returns which. What each release holds is in `releases.yaml` here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import expand_ranges, imagenet_classes
 from biasbed.datasets.imagenet import ImageNet
 from biasbed.datasets.imagenet_c import Corrupted
-from biasbed.datasets.known_sets import (
+from biasbed.errors import MissingData, UsageError, listed
+from biasbed.plugins.cues.classes import (
     CARTON,
     DISTORTIONS,
     FACTORS,
@@ -35,10 +37,18 @@ from biasbed.datasets.known_sets import (
     SUPERCLASSES,
     TEXTURES,
 )
-from biasbed.errors import MissingData, UsageError, listed
 from biasbed.system.strict import MANY_PARTS, parse_json, read_json, read_text
 
 Outputs = tuple[tuple[int, ...], ...]  # of each class, the positions of its ImageNet classes
+
+
+class HasOutputs(Protocol):
+    """Data set each of whose classes stands for several of ImageNet's."""
+
+    name: str
+
+    def outputs(self, data_dir: Path) -> Outputs:
+        """Return the ImageNet classes of each class."""
 
 
 def positions(wnids: Iterable[str]) -> tuple[int, ...]:
@@ -176,7 +186,7 @@ class WatermarkedSource(FolderSource):
 class ImageNetW(ImageNetWith):
     """ImageNet-W: a watermark on ImageNet's validation images (Li et al., CVPR 2023, section 3.2).
 
-    The watermark is drawn on the cropped image (`data.watermark`), in a font that is not part of biasbed. The class
+    The watermark is drawn on the cropped image (`watermark`), in a font that is not part of biasbed. The class
     that it suggests is the images' bias.
     """
 
