@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -24,20 +22,6 @@ from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError, listed, other_form
 
 S = TypeVar("S", bound=Source)
-_opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", default=None)
-
-
-@contextlib.contextmanager
-def opened_once() -> Iterator[None]:
-    """List each folder of images only once within the block, however often it is opened.
-
-    A plan opens the same data sets for every row and every cell of a study.
-    """
-    token = _opened.set({})
-    try:
-        yield
-    finally:
-        _opened.reset(token)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,15 +125,6 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     classes: the classes in order, which the folder must have; by default its sub-folders, sorted. Raises UsageError for
     a missing or empty folder, for a class without images and for other classes.
     """
-    sources, arguments = _opened.get(), (folder, name, None if classes is None else tuple(classes))
-    if sources is None:
-        return _open_folder(*arguments)
-    if arguments not in sources:
-        sources[arguments] = _open_folder(*arguments)
-    return sources[arguments]
-
-
-def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> FolderSource:
     folders = class_folders(folder)
     if classes is not None and set(folders) != set(classes):
         _refuse_classes(folder, folders, classes)

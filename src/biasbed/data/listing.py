@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +26,6 @@ LEFT_BEHIND = frozenset({"thumbs.db", "desktop.ini"})  # files that Windows leav
 NAMED = 6  # suffixes in a message
 SHARD_SUFFIXES = set(SUFFIXES.values())
 log = logging.getLogger(__name__)
-_counted: ContextVar[Counter[str] | None] = ContextVar("_counted", default=None)
 _warned: set[Path] = set()
 
 
@@ -107,29 +105,14 @@ def _scan_disk(folder: Path) -> Scanned:
     return Scanned(sorted(folders), sorted(images), unread)
 
 
-@contextlib.contextmanager
-def counting_unread() -> Iterator[Counter[str]]:
-    """Count the files that are not read as images within the block, by suffix, instead of warning about them."""
-    token = _counted.set(Counter())
-    try:
-        counts = _counted.get()
-        assert counts is not None
-        yield counts
-    finally:
-        _counted.reset(token)
-
-
-def note_unread(folder: Path, unread: Mapping[str, int]) -> None:
-    """Count files that are not read as images inside `counting_unread`; else warn about them, once per folder."""
-    counts = _counted.get()
-    if counts is not None:
-        counts.update(unread)
-    elif unread and folder not in _warned:
+def warn_of_unread(folder: Path, unread: Mapping[str, int]) -> None:
+    """Warn about files that are not read as images, once per folder."""
+    if unread and folder not in _warned:
         _warned.add(folder)
-        log.warning("%s: %s", folder, unread_words(unread))
+        log.warning("%s: %s", folder, _unread_words(unread))
 
 
-def unread_words(unread: Mapping[str, int]) -> str:
+def _unread_words(unread: Mapping[str, int]) -> str:
     """Describe the files that are not read as images: numbers by suffix, the most frequent first."""
     total, often = sum(unread.values()), sorted(unread.items(), key=lambda item: (-item[1], item[0]))
     kinds = ", ".join(f"{count} {suffix}" for suffix, count in often[:NAMED]) + ", ..." * (len(often) > NAMED)
@@ -138,9 +121,9 @@ def unread_words(unread: Mapping[str, int]) -> str:
 
 
 def images_in(folder: Path) -> list[str]:
-    """Return the names of the images directly in a folder, sorted. Notes other files."""
+    """Return the names of the images directly in a folder, sorted. Warns about other files."""
     scanned = scan_all(folder)
-    note_unread(folder, scanned.unread)
+    warn_of_unread(folder, scanned.unread)
     return scanned.images
 
 
@@ -158,7 +141,7 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
         return [[path[len(above) :] for path in paths] for paths in below]
     cached = listing_cache.read_listing(folder, names)
     if cached is not None:
-        note_unread(folder, cached.unread)
+        warn_of_unread(folder, cached.unread)
         return cached.images_by_name()
     listed: dict[str, listing_cache.Stamp] = {}
     unread: Counter[str] = Counter()
@@ -167,7 +150,7 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     images = [sorted(walk.images) for walk in walks]
     for walk in walks:
         unread += walk.unread
-    note_unread(folder, unread)
+    warn_of_unread(folder, unread)
     listing_cache.write_listing(folder, names, images, listed, unread)
     return images
 

@@ -28,7 +28,7 @@ from biasbed.data.decoding import (
     open_content,
     read_orientation,
 )
-from biasbed.data.listing import THREADS, counting_unread, unread_words
+from biasbed.data.listing import THREADS
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import CorruptImage, Failure, UnreadableFile, UsageError, listed
 from biasbed.options import PrepareOptions
@@ -103,15 +103,12 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
         if folder is not None:
             for listed in data_set.listed(folder):
                 listing_cache.forget(listed)
-        with counting_unread() as unread:
-            contents = data_set.contents(data_dir)
+        contents = data_set.contents(data_dir)
         layout, tree = data_set.layout(contents.folder), shard_trees.at(contents.folder)
         if tree is not None:  # packing reads the images
             layout, contents = tree.tree.layout, replace(contents, files=())
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
-    if unread:
-        contents = replace(contents, remarks=(*contents.remarks, unread_words(unread)))
     unreadable, others, turned, size, sha = {}, [], 0, 0, hashlib.sha256()
     with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
         for name, check in _check_files(contents, full):

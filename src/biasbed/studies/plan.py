@@ -165,8 +165,6 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     Raises UsageError if a run could not start, or would equal another run: nothing has been started then.
     """
-    from biasbed.data.folders import opened_once
-
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
     _announce(table)
@@ -177,7 +175,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     left_out: list[str] = []
     lacking: dict[str, dict[int, Sequence[str]]] = {}
     tests: list[TestedCell] = []  # what trained rows are tested on
-    with opened_once(), ProgressBar(len(table.rows) * len(cells), "cell") as bar:
+    with ProgressBar(len(table.rows) * len(cells), "cell") as bar:
         for row in table.rows:
             models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
             planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests, bar))

@@ -149,24 +149,21 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     methods = check_methods(options.algorithms)
     for method in methods:
         algorithms.REGISTRY.refuse_unknown(method)
-    from biasbed.data.folders import opened_once
-
     cells = expand(general, {})
     searches: list[Search] = []
     configs: list[Config] = []
     messages: list[str] = []
     lacking: dict[str, dict[int, Sequence[str]]] = {}
     names: dict[int, str] = {}  # index of a cell -> its name in runs
-    with opened_once():
-        for method in methods:
-            planned = plan_cells(method, cells, functools.partial(_plan_searches, options, method, general, launcher))
-            for index, plan in planned.plans.items():
-                searches += plan.searches
-                configs.append(plan.config)
-                messages += [f"{plan.searches[0].subject}: {message}" for message in plan.messages]
-                names[index] = plan.searches[0].cell
-            messages += [f"not applicable: {reason}" for reason in planned.refusals]
-            lacking[algorithms.identifier(method)] = planned.lacking
+    for method in methods:
+        planned = plan_cells(method, cells, functools.partial(_plan_searches, options, method, general, launcher))
+        for index, plan in planned.plans.items():
+            searches += plan.searches
+            configs.append(plan.config)
+            messages += [f"{plan.searches[0].subject}: {message}" for message in plan.messages]
+            names[index] = plan.searches[0].cell
+        messages += [f"not applicable: {reason}" for reason in planned.refusals]
+        lacking[algorithms.identifier(method)] = planned.lacking
     return Sweep(
         study=options.study,
         suite=suites.identifier(options.suite),
