@@ -304,9 +304,7 @@ def test_only_suites_know_a_suite_s_name() -> None:
             for node in nodes(path):
                 if isinstance(node, ast.Constant) and node.value in names:
                     # `config.py` has the default suite's name; a search, a column and a kind are called like suites.
-                    assert path.name in ("config.py", "options.py", "shard_columns.py", "domains.py"), (
-                        f"{path}:{node.lineno}"
-                    )
+                    assert path.name in ("config.py", "options.py", "columns.py", "domains.py"), f"{path}:{node.lineno}"
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from biasbed.data import listing_cache, shard_trees
+from biasbed.data import listing_cache
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.image_store import FILES, ImageStore
-from biasbed.data.listing import images_below, images_in, is_data, labelled, reading, scan
+from biasbed.data.listing import UNPACK, has_shards, images_below, images_in, is_data, labelled, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError, listed, other_form
@@ -78,9 +78,6 @@ class FolderSource(Source):
     def _sizes(self) -> bytes:
         """Sizes of the files, read once: a data set may have a million files."""
         assert isinstance(self.ids, Names)
-        in_trees = shard_trees.sizes(self.root, self.ids)
-        if in_trees is not None:
-            return in_trees.tobytes()
         cached = listing_cache.read_sizes(self.root, self.ids)
         if cached is not None:
             return cached.tobytes()
@@ -95,27 +92,18 @@ class FolderSource(Source):
 
     def _sizes_from(self, start: int) -> np.ndarray:
         names = self.ids[start : start + 256]
-        return np.array([self._size(name) for name in names], dtype=np.int64)
-
-    def _size(self, name: str) -> int:
-        try:
-            return os.stat(f"{self.root}/{name}").st_size
-        except FileNotFoundError:
-            position = shard_trees.find(self.root, name)
-            if position is None:
-                raise
-            return int(position.tree.arrays["length"][position.row])
+        return np.array([os.stat(f"{self.root}/{name}").st_size for name in names], dtype=np.int64)
 
 
 def class_folders(folder: Path) -> list[str]:
     """Return the names of the class folders, sorted. Raises UsageError if the folder is missing or has none."""
-    if not shard_trees.is_folder(folder):
-        beside = _neighbours(folder)
-        raise UsageError(f"there is no folder {folder}{beside}")
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
     with reading():
         classes = scan(folder)[0]
-    if not classes:
-        raise UsageError(f"{folder} has no class folders: expected {folder}/<class>/<image>")
+        advice = f"; {UNPACK}" if has_shards(folder) else ""
+    if advice or not classes:
+        raise UsageError(f"{folder} has no class folders: expected {folder}/<class>/<image>{advice}")
     return classes
 
 
@@ -147,7 +135,7 @@ def _refuse_classes(folder: Path, folders: Sequence[str], classes: Sequence[str]
 
 def open_flat(folder: Path, name: str) -> FolderSource:
     """Open all images below a folder, in any layout, as one class. Raises UsageError if there are none."""
-    if not shard_trees.is_folder(folder):
+    if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
     with reading():
         ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder)[0])))

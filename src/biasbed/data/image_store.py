@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.config import WHOLE
-from biasbed.data import pack_index, shard_trees
+from biasbed.data import pack_index
 from biasbed.data.names import relative_prefix
 from biasbed.data.pack_index import AGAIN
 from biasbed.data.packed import INDEX, Pack
-from biasbed.data.shard_trees import UnpackedShards
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UsageError
 from biasbed.system import commands
@@ -71,16 +70,11 @@ class ImageStore:
     def bind(self, source: Source, folder: Path, fingerprint: Callable[[], str]) -> None:
         """Let a source's files below a folder be read from the pack with its fingerprint, unless a pack has them.
 
-        Warns about a pack of the same folder that has other images. Raises MissingData as `attach` does, and
-        UnpackedShards for images in shards that no pack has.
+        Warns about a pack of the same folder that has other images. Raises MissingData as `attach` does.
         """
         names = source.ids[:1] if self.form == WHOLE else source.ids
         if (self._folders or self.form != WHOLE) and not all(self.find(folder, name) for name in names):
             self._bind(source, folder, fingerprint())
-        name = next(iter(source.ids), None)
-        position = None if name is None or self.find(folder, name) else shard_trees.find(folder, name)
-        if position is not None:
-            raise UnpackedShards(position.tree.root)
 
     def _bind(self, source: Source, folder: Path, fingerprint: str) -> None:
         root = os.path.abspath(folder)

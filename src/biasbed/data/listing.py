@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data import listing_cache, shard_trees
+from biasbed.data import listing_cache
 from biasbed.data.decoding import EXTENSIONS
-from biasbed.data.shard_index import SNAPSHOT, SUFFIXES
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
 
@@ -24,7 +24,8 @@ THREADS = 16  # for waiting on a slow disk, not for computing
 NO_SUFFIX = "without a suffix"
 LEFT_BEHIND = frozenset({"thumbs.db", "desktop.ini"})  # files that Windows leaves in folders of images
 NAMED = 6  # suffixes in a message
-SHARD_SUFFIXES = set(SUFFIXES.values())
+UNPACK = "unpack its Parquet or WebDataset files: biasbed prepare --what unpacked"
+_SHARD = re.compile(r".*\.parquet|(?:.*[-_.])?\d+\.tar", re.I)
 log = logging.getLogger(__name__)
 _warned: set[Path] = set()
 
@@ -67,23 +68,9 @@ def scan(folder: Path) -> tuple[list[str], list[str]]:
 def scan_all(folder: Path) -> Scanned:
     """List a folder, sorted; without hidden files and folders that never hold data.
 
-    A folder of Parquet or WebDataset shards has the folders and images that these stand for (`data.shard_trees`).
     Unreadable files are listed too, so that opening them reports the problem. Raises UsageError for a name that is not
     valid UTF-8, because it could neither be recorded nor shown.
     """
-    if not os.path.isdir(folder):
-        below = shard_trees.scan(folder)
-        if below is not None:
-            return Scanned(*below, Counter())
-    scanned = _scan_disk(folder)
-    if SHARD_SUFFIXES & scanned.unread.keys() or scanned.folders == [SNAPSHOT]:
-        below = shard_trees.scan(folder)
-        if below is not None:
-            return Scanned(*below, Counter())
-    return scanned
-
-
-def _scan_disk(folder: Path) -> Scanned:
     folders: list[str] = []
     images: list[str] = []
     unread: Counter[str] = Counter()
@@ -134,11 +121,6 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     disk. If no folder changed since the last listing, the cached one is returned. Raises UsageError for a link that
     leads back to a folder above it.
     """
-    position = shard_trees.at(folder)
-    if position is not None:
-        above = f"{position.path}/" if position.path else ""
-        below = [position.tree.below(above + name) for name in names]
-        return [[path[len(above) :] for path in paths] for paths in below]
     cached = listing_cache.read_listing(folder, names)
     if cached is not None:
         warn_of_unread(folder, cached.unread)
@@ -153,6 +135,13 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     warn_of_unread(folder, unread)
     listing_cache.write_listing(folder, names, images, listed, unread)
     return images
+
+
+def has_shards(folder: Path) -> bool:
+    """Return True if a folder has Parquet files or numbered tar files alone, or in `data`, as data sets on hubs do."""
+    folders, images = scan(folder)
+    part = folder / "data" if folders == ["data"] else folder
+    return not images and folders in ([], ["data"]) and any(map(_SHARD.fullmatch, os.listdir(part)))
 
 
 def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarray, list[str]]:

@@ -18,9 +18,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from biasbed import record
-from biasbed.data import shard_trees
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import labelled, reading, scan
+from biasbed.data.listing import UNPACK, has_shards, labelled, reading, scan
 from biasbed.data.source import Source
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.releases import Release, read_releases
@@ -94,11 +93,13 @@ class OnDisk:
         return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
 
     def packed(self, data_dir: Path) -> str:
-        """Describe the archives of the release that are not unpacked; empty if there are none."""
+        """Describe the archives of the release, or the shards, that are not unpacked; empty if there are none."""
         archives: set[Path] = set()
         with reading():
             for folder in self._around(data_dir):
                 archives.update(self._archives_in(folder))
+                if has_shards(folder):
+                    return f"{folder}: {UNPACK}"
         verb = "is" if len(archives) == 1 else "are"
         return f"{listed(sorted(archives), 5)} {verb} there but not unpacked" if archives else ""
 
@@ -187,6 +188,8 @@ class DataSet(OnDisk):
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         """Return paths relative to the folder and labels [N] int64. Raises UsageError if they don't fit."""
         folders = set(scan(folder)[0])
+        if has_shards(folder):
+            self.refuse(folder, UNPACK)
         if folders != set(self.classes):
             self.refuse(folder, self._other_folders(folder, folders))
         ids, labels, empty = labelled(folder, self.classes)
@@ -283,8 +286,8 @@ def _holds_images(folder: Path) -> bool:
 def resolve(root: Path, location: str) -> Path | None:
     """Find a folder below `root`, ignoring case and punctuation: `imagenet-a` also matches `ImageNet_A`."""
     for part in location.split("/"):
-        if not shard_trees.is_folder(root / part):
-            if not shard_trees.is_folder(root):
+        if not (root / part).is_dir():
+            if not root.is_dir():
                 return None
             similar = [name for name in scan(root)[0] if letters(name) == letters(part)]
             if not similar:

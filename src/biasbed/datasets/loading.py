@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from biasbed.data import packed, prepared, shard_trees
+from biasbed.data import packed, prepared
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.image_store import ImageStore
 from biasbed.data.source import Source
@@ -182,7 +182,7 @@ def _open_sources(
     if letters(name) in tests:
         test: DataSet = resolve_name(TESTS[tests[letters(name)]])()
         return tests[letters(name)], {"test": test.open(folder())}
-    if folder.data_dir is not None and shard_trees.is_folder(folder() / name):
+    if folder.data_dir is not None and (folder() / name).is_dir():
         folders = domains.OwnDomains(folder() / name)
         return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})

@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data import shard_trees
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import THREADS
+from biasbed.data.listing import THREADS, UNPACK, has_shards
 from biasbed.datasets.base import Contents, OnDisk, OwnFolder
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
 from biasbed.errors import UsageError, listed
@@ -148,14 +147,9 @@ class TableData(OnDisk, BiasedData):
                     f"'{row.label}' and '{row.image}'"
                 )
         rows = sorted(row._replace(image=posixpath.normpath(row.image)) for row in rows)
-        if not self._in_shards(folder):
-            parts = [SPLITS[row.split.lower()] for row in rows]
-            check_files(folder, self.file, [row.image for row in rows], parts)
+        parts = [SPLITS[row.split.lower()] for row in rows]
+        check_files(folder, self.file, [row.image for row in rows], parts)
         return rows
-
-    def _in_shards(self, folder: Path) -> bool:
-        """Return True if images and table are Parquet or WebDataset shards, which have a bias for each image."""
-        return False
 
     def _at(self, folder: Path, row: Row) -> str:
         return f"{folder / self.file}, line {row.line}"
@@ -213,29 +207,11 @@ class OwnTable(OwnFolder, TableData):
     own_layout = "images with a table"
 
     def find(self, data_dir: Path) -> Path | None:
-        return self._folder if self._is_in(self._folder) or self._in_shards(self._folder) else None
-
-    def rows(self, folder: Path) -> Iterator[Row]:
-        tree = self._tree(folder)
-        if tree is None:
-            yield from super().rows(folder)
-            return
-        for line, row in enumerate(tree.table()):
-            yield Row(row.image, row.label, row.split or TRAIN, row.bias, line)
-
-    def _in_shards(self, folder: Path) -> bool:
-        return self._tree(folder) is not None
-
-    def _tree(self, folder: Path) -> shard_trees.Tree | None:
-        """Return the shards of the folder if they have biases."""
-        position = shard_trees.at(folder)
-        return position.tree if position is not None and position.tree.has_bias else None
+        return self._folder if self._is_in(self._folder) else None
 
     def missing(self, data_dir: Path) -> str:
-        return (
-            f"{self._folder} has no {self.file}, the table with the columns {', '.join(self.columns)}, and is not made "
-            "of Parquet or WebDataset files with a bias"
-        )
+        advice = f"; {UNPACK}" if has_shards(self._folder) else ""
+        return f"{self._folder} has no {self.file}, the table with the columns {', '.join(self.columns)}{advice}"
 
 
 class Waterbirds(TableData):

@@ -17,7 +17,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
-from biasbed.data import listing_cache, shard_trees
+from biasbed.data import listing_cache
 from biasbed.data.decoding import (
     DEEP,
     FORMATS,
@@ -104,9 +104,7 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
             for listed in data_set.listed(folder):
                 listing_cache.forget(listed)
         contents = data_set.contents(data_dir)
-        layout, tree = data_set.layout(contents.folder), shard_trees.at(contents.folder)
-        if tree is not None:  # packing reads the images
-            layout, contents = tree.tree.layout, replace(contents, files=())
+        layout = data_set.layout(contents.folder)
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
     unreadable, others, turned, size, sha = {}, [], 0, 0, hashlib.sha256()

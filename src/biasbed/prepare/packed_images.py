@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import mmap
 import os
@@ -21,18 +20,14 @@ import numpy as np
 import simplejpeg
 
 from biasbed.config import LARGEST_SIDE, WHOLE
-from biasbed.data import pack_index, packed, prepared, shard_trees, transforms
+from biasbed.data import pack_index, packed, prepared, transforms
 from biasbed.data.decoding import open_content
 from biasbed.data.folders import FolderSource
 from biasbed.data.image_store import ImageStore
-from biasbed.data.shard_columns import ROLES
-from biasbed.data.shard_trees import UnpackedShards
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
-from biasbed.prepare import shard_reading
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
-from biasbed.prepare.shard_reading import ShardReader
 from biasbed.settings import setting
 from biasbed.suites import open_suite
 from biasbed.system import files
@@ -52,19 +47,6 @@ class PackedForm:
         None, "resize images to this short side (none: the files byte for byte)", ge=8, le=LARGEST_SIDE
     )
     quality: int | Literal["raw"] = setting(90, "of resized images: JPEG quality, or raw: uint8 pixels", ge=1, le=100)
-    columns: tuple[str, ...] = setting(
-        (),
-        "of Parquet or WebDataset shards whose columns don't tell by name: label:fine_label,domain:hospital; roles: "
-        "image, label, domain, bias, split",
-    )
-
-    def __post_init__(self) -> None:
-        roles = [column.partition(":")[0] for column in self.columns]
-        for column, role in zip(self.columns, roles, strict=True):
-            if role not in ROLES or not column.partition(":")[2] or roles.count(role) > 1:
-                raise ValueError(
-                    f"packed.columns={column}: should be <role>:<column>, once for a role of {', '.join(ROLES)}"
-                )
 
     @property
     def name(self) -> str:
@@ -109,21 +91,11 @@ class PackedImages(Maker[PackedOptions]):
 
     def _sources(self) -> dict[str, FolderSource]:
         """Return the sources that the suite opens, keyed by fingerprint."""
-        if self.config.data_dir is not None:
-            shard_trees.forget_others(Path(self.config.data_dir).expanduser(), self.options.packed.columns)
-        listed_now: set[Path] = set()
-        while True:
-            collecting = _Collecting()
-            try:
-                suite = open_suite(self.config, collecting)
-                if suite.train_name in suite.training:
-                    suite.material()
-                return _without_copies(collecting.sources)
-            except UnpackedShards as error:
-                if error.folder in listed_now:
-                    raise
-                listed_now.add(error.folder)
-                shard_reading.list_images(error.folder, self.options.packed.columns)
+        collecting = _Collecting()
+        suite = open_suite(self.config, collecting)
+        if suite.train_name in suite.training:
+            suite.material()
+        return _without_copies(collecting.sources)
 
 
 class _Collecting(ImageStore):
@@ -233,13 +205,7 @@ class Packing:
     def rows(self, shard: int) -> Sequence[int]:
         """Return the rows of the source that a shard has."""
         start = shard * self._per_shard
-        stop = min(start + self._per_shard, len(self.source))
-        return range(start, stop) if self._order is None else self._order[start:stop].tolist()
-
-    @functools.cached_property
-    def _order(self) -> np.ndarray | None:
-        """Order in which the images are read fastest, that of the shards that they come from; None for files."""
-        return shard_reading.shard_order(self.source)
+        return range(start, min(start + self._per_shard, len(self.source)))
 
     def path(self, shard: int) -> Path:
         return self.folder / self.names[shard]
@@ -307,13 +273,7 @@ class Packing:
 
     def _content(self, row: int) -> bytes:
         """Return the bytes of an image's file. Raises OSError if it can't be read."""
-        name = self.source.ids[row]
-        position = shard_trees.find(self.source.root, name)
-        return (self.source.root / name).read_bytes() if position is None else self._reader.content(*position)
-
-    @functools.cached_property
-    def _reader(self) -> ShardReader:
-        return ShardReader()
+        return (self.source.root / self.source.ids[row]).read_bytes()
 
     def _image(self, row: int) -> _Packed:
         """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""

@@ -74,14 +74,9 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
 
     images: store that its pictures are opened through; by default packs if there are any, as `data.packed` says.
     """
-    from biasbed.data.shard_trees import UnpackedShards
-
     configured = make_suite(config)
     config = configured.config
-    try:
-        suite = configured.open().reading_from(images or _image_store(config))
-    except UnpackedShards as error:
-        raise UnpackedShards(error.folder, configured.store.hint("packed")) from None
+    suite = configured.open().reading_from(images or _image_store(config))
     if config.corrupted.sets:
         from biasbed.suites.corrupted_sets import with_corrupted
 

@@ -10,9 +10,7 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError, listed, shown
@@ -50,7 +48,7 @@ class StatedColumns:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> StatedColumns:
-        """Return the names in settings such as `label:fine_label`, as `packed.columns` has them."""
+        """Return the names in settings such as `label:fine_label`, as `unpacked.columns` has them."""
         pairs = [setting.split(":", 1) for setting in settings]
         return cls(tuple(sorted((role, name) for role, name in pairs)))
 
@@ -72,7 +70,7 @@ class StatedColumns:
         candidates = [name for name in candidates if name not in stated.values()]
         if len(candidates) > 1:
             either = " or ".join(map(shown, candidates))
-            raise ValueError(f"its {role} could be {either}: say which with packed.columns={role}:{candidates[0]}")
+            raise ValueError(f"its {role} could be {either}: say which with unpacked.columns={role}:{candidates[0]}")
         return candidates[0] if candidates else None
 
     def require(self, names: Iterable[str], role: str, more: Iterable[str] = ()) -> str:
@@ -82,37 +80,27 @@ class StatedColumns:
         if name is None:
             columns = listed(map(shown, names)) or "none"
             raise ValueError(
-                f"it has no {role} column (it has {columns}): say which with packed.columns={role}:<column>"
+                f"it has no {role} column (it has {columns}): say which with unpacked.columns={role}:<column>"
             )
         return name
 
 
-@dataclass(frozen=True, eq=False)
-class ShardImages:
-    """Images of one shard, in its order. values: the name of each image's value by role; None: not labelled."""
+class ShardImages(NamedTuple):
+    """Images of one shard in its order, without their content."""
 
     paths: Sequence[str]  # names that the shard has for them; empty without one
-    suffixes: Sequence[str]  # by content
-    values: Mapping[str, Sequence[str | None]]
-    length: np.ndarray  # bytes
-    offset: np.ndarray  # of the first byte in the file; -1 if the image is not there as it is
-    group: np.ndarray  # row group of a Parquet file
-    row: np.ndarray  # in the row group
+    values: Mapping[str, Sequence[str | None]]  # name of each image's value by role; None: not labelled
 
 
-def class_files(folders: Iterable[Path]) -> list[Path]:
-    """Return the paths at which a list of classes may be, the first that counts first."""
-    return [folder / name for folder, name in itertools.product(folders, CLASS_FILES)]
-
-
-def read_classes(folders: Iterable[Path]) -> tuple[Path, tuple[str, ...]] | None:
-    """Return the file of classes in the first of the folders that has one, and its lines; None if there is none.
+def read_classes(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Return the lines of the first list of classes in one of the folders; empty if there is none.
 
     Raises UsageError if it is not a list of different names.
     """
-    path = next(filter(Path.is_file, class_files(folders)), None)
+    candidates = itertools.starmap(Path.__truediv__, itertools.product(folders, CLASS_FILES))
+    path = next(filter(Path.is_file, candidates), None)
     if path is None:
-        return None
+        return ()
     if path.stat().st_size > MOST_BYTES:
         raise UsageError(f"{path} is larger than a list of classes")
     try:
@@ -124,7 +112,7 @@ def read_classes(folders: Iterable[Path]) -> tuple[Path, tuple[str, ...]] | None
         names = names[:-1]
     if not names or len(set(names)) < len(names) or "" in names:
         raise UsageError(f"{path} should have a class a line, each once, in the order of the labels")
-    return path, names
+    return names
 
 
 def name_values(values: Iterable[Any], names: Sequence[str], role: str, first: int = 0) -> list[str | None]:
@@ -177,13 +165,13 @@ def check_path(path: str) -> str:
     """Return the path that a shard has for an image. Raises ValueError if it leads out of its folder or is no text."""
     if not is_text(path) or "\0" in path or "\n" in path or len(path) > 4 * LONGEST:
         raise ValueError(f"the name {shown(path, 60)!r} can't be that of an image file")
-    if ".." in path.split("/"):
+    if ".." in path.replace("\\", "/").split("/"):
         raise ValueError(f"the name {shown(path, 60)!r} leads out of its folder")
     return path
 
 
-def name_image(path: str, label: str, row: int, suffix: str) -> str:
-    """Return the name of an image within its class folder.
+def name_image(path: str, label: str, row: int) -> str:
+    """Return the name of an image within its class folder, without a suffix if its path has none.
 
     It is the part of the shard's own path that comes after the class; a whole path without the class is kept, except
     for the folders of another machine. Without a path it is the number of the row.
@@ -193,10 +181,12 @@ def name_image(path: str, label: str, row: int, suffix: str) -> str:
         folders = folders[folders.index(label) + 1 :]
     elif posixpath.isabs(path) or path[1:2] == ":":
         folders = []
-    base = base or f"{row:08d}"
-    if posixpath.splitext(base)[1].lower() not in EXTENSIONS:
-        base += suffix
-    return "/".join((*folders, base))
+    return "/".join((*folders, base or f"{row:08d}"))
+
+
+def has_suffix(name: str) -> bool:
+    """Return True if a name ends like an image file's."""
+    return posixpath.splitext(name)[1].lower() in EXTENSIONS
 
 
 def suffix_of(content: bytes) -> str:

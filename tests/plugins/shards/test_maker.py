@@ -1,61 +1,43 @@
-"""Image folders as Parquet and WebDataset shards: the same as the folder, and one line where they can't be read."""
+"""Unpacking of Parquet and WebDataset shards: the folder that was packed, and one line where they can't be read."""
 
 from __future__ import annotations
 
 import csv
-import json
-import re
-import shlex
-import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from pyarrow import parquet
 
 from biasbed import cli
-from biasbed.data import listing, shard_trees
+from biasbed.data import listing
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.shard_columns import StatedColumns
-from biasbed.data.shard_index import Shards, build_index
-from biasbed.data.shard_trees import UnpackedShards
 from biasbed.datasets import biased
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains
 from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.datasets.releases import Release
-from biasbed.errors import UnfitImage, UsageError
-from biasbed.prepare.doctor import examine
-from biasbed.prepare.packed_images import PackedForm
-from biasbed.prepare.shard_reading import ShardReader, list_images
-from helpers.commands import small_training
+from biasbed.errors import MissingData, UsageError
+from biasbed.plugins.shards import maker
+from biasbed.plugins.shards.columns import StatedColumns
+from biasbed.plugins.shards.layout import Shards, find_layout
+from biasbed.plugins.shards.maker import Unpacked
+from biasbed.prepare.run import prepare
 from helpers.shards import Example, add_member, make_examples, write_folder, write_parquet, write_webdataset
 
 CLASSES = ["b", "a", "b-c"]  # in another order than sorted, and "b-c/" sorts before "b/"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home = tmp_path_factory.mktemp("home")  # not in the folder of the shards
-    monkeypatch.setenv("BIASBED_HOME", str(home))
-    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    return home
+def unpack(source: Path, *columns: str) -> Path:
+    """Unpack the shards below a folder; return the folder of images beside it."""
+    into = source.with_name(source.name + "-images")
+    prepare({"what": "unpacked", "data_dir": str(source), "unpacked.into": str(into), "unpacked.columns": columns})
+    return into
 
 
-def opened(folder: Path, *columns: str) -> FolderSource:
-    """The images of a folder of shards, which are listed first."""
-    list_images(folder, columns)
-    return open_folder(folder, "x")
-
-
-def content(reader: ShardReader, source: FolderSource, row: int) -> bytes:
-    """An image as packing reads it."""
-    position = shard_trees.find(source.root, source.ids[row])
-    assert position is not None
-    return reader.content(*position)
+def opened(source: Path, *columns: str) -> FolderSource:
+    return open_folder(unpack(source, *columns), "x")
 
 
 def write_plain(folder: Path, examples: list[Example], names: list[str]) -> None:
@@ -85,27 +67,10 @@ def test_names_labels_fingerprint_and_contents_are_those_of_the_folder(tmp_path:
     files, shards = open_folder(tmp_path / "files", "x"), opened(tmp_path / "shards")
     assert shards.classes == files.classes == ("a", "b", "b-c")
     assert list(shards.ids) == list(files.ids)
-    assert shards.y.tolist() == files.y.tolist()
     assert shards.fingerprint() == files.fingerprint()
-    rows = np.random.default_rng(0).permutation(len(files)).tolist()
-    reader = ShardReader()
-    assert [content(reader, shards, row) for row in rows] == [
-        (files.root / files.ids[row]).read_bytes() for row in rows
+    assert [(shards.root / name).read_bytes() for name in shards.ids] == [
+        (files.root / name).read_bytes() for name in files.ids
     ]
-
-
-def test_a_row_group_too_large_for_memory_is_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = make_examples(CLASSES, 4)
-    write_parquet(tmp_path, examples, CLASSES, shards=1)
-    (path,) = tmp_path.glob("*.parquet")
-    parquet.write_table(parquet.read_table(path), path)  # one row group
-    monkeypatch.setattr("biasbed.data.parquet_shards.BATCH", 2)
-    source, reader = opened(tmp_path), ShardReader()
-    contents = {f"{example.label}/{example.name}": example.content for example in examples}
-    for row in (7, 0, 11, 6, 6):
-        assert content(reader, source, row) == contents[source.ids[row]]
-    assert reader._group is not None
-    assert len(reader._group._contents) == 2
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -113,10 +78,10 @@ def test_domains_are_folders(tmp_path: Path, form: str) -> None:
     examples = make_examples(CLASSES, 3, domain="ink") + make_examples(CLASSES, 2, domain="photo")
     write_folder(tmp_path / "files" / "set", examples, "domain")
     WRITERS[form](tmp_path / "shards" / "set", examples[::-1], CLASSES)
-    list_images(tmp_path / "shards" / "set", ())
-    files, shards = (OwnDomains(tmp_path / name / "set") for name in ("files", "shards"))
-    assert shards.fingerprint(tmp_path / "shards") == files.fingerprint(tmp_path / "files")
-    sources = shards.opened(tmp_path / "shards")
+    unpacked = unpack(tmp_path / "shards")
+    files, shards = OwnDomains(tmp_path / "files" / "set"), OwnDomains(unpacked / "set")
+    assert shards.fingerprint(unpacked) == files.fingerprint(tmp_path / "files")
+    sources = shards.opened(unpacked)
     assert {name: len(source) for name, source in sources.items()} == {"ink": 9, "photo": 6}
 
 
@@ -142,9 +107,8 @@ def test_biases_are_those_of_a_table(tmp_path: Path, form: str) -> None:
         else:
             write_webdataset(shards, part, ["b", "a"], shards=1)
             (shards / "000000.tar").rename(shards / f"{split}-000000.tar")
-    list_images(shards, ())
     request = biased.DivisionRequest(severity=None, seed=0, image_size=32, frost=tmp_path)
-    expected, division = (OwnTable(folder).parts(tmp_path, request) for folder in (files, shards))
+    expected, division = (OwnTable(folder).parts(tmp_path, request) for folder in (files, unpack(shards)))
     for name in ("train", "validation", "test"):
         source, original = getattr(division, name), getattr(expected, name)
         assert source.fingerprint() == original.fingerprint()
@@ -153,12 +117,13 @@ def test_biases_are_those_of_a_table(tmp_path: Path, form: str) -> None:
 
 def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -> None:
     examples = make_examples(CLASSES, 2)
-    write_parquet(tmp_path / "data", examples, CLASSES, "train")
-    write_parquet(tmp_path / "data", examples[:4], CLASSES, "validation", shards=1)
-    write_parquet(tmp_path / "data", examples[:2], CLASSES, "test", shards=1, label=[-1, -1])
-    list_images(tmp_path, ())
-    assert listing.scan(tmp_path)[0] == ["train", "val"]
-    assert len(open_folder(tmp_path / "val", "x")) == 4
+    folder = tmp_path / "set" / "data"
+    write_parquet(folder, examples, CLASSES, "train")
+    write_parquet(folder, examples[:4], CLASSES, "validation", shards=1)
+    write_parquet(folder, examples[:2], CLASSES, "test", shards=1, label=[-1, -1])
+    unpacked = unpack(tmp_path / "set")
+    assert listing.scan(unpacked)[0] == ["train", "val"]
+    assert len(open_folder(unpacked / "val", "x")) == 4
 
 
 class Fruit(DataSet):
@@ -170,73 +135,62 @@ class Fruit(DataSet):
 
 
 def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 2), CLASSES, "train")
-    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 1), CLASSES, "validation")
-    assert "are read once they are packed: run biasbed prepare --what packed" in examine(Fruit(), tmp_path).problem
-    list_images(tmp_path / "Fruit_2", ())
-    finding = examine(Fruit(), tmp_path)
-    assert finding.folder == tmp_path / "Fruit_2" / "val"
-    assert finding.contents is not None
-    assert finding.contents.differences == ("3 images; the release has 4",)
-    (tmp_path / "Fruit_2" / "classes.txt").write_text("b\na\nc\n")
-    list_images(tmp_path / "Fruit_2", ())
+    data = tmp_path / "hub" / "Fruit_2"
+    write_parquet(data / "data", make_examples(CLASSES, 2), CLASSES, "train")
+    write_parquet(data / "data", make_examples(CLASSES, 1), CLASSES, "validation")
+    with pytest.raises(MissingData, match=rf"{data}: unpack its Parquet or WebDataset files: biasbed prepare"):
+        Fruit().open(tmp_path / "hub")
+    assert Fruit().contents(unpack(tmp_path / "hub")).differences == ("3 images; the release has 4",)
+    (data / "classes.txt").write_text("b\na\nc\n")
+    renamed = tmp_path / "again"
+    prepare({"what": "unpacked", "data_dir": str(tmp_path / "hub"), "unpacked.into": str(renamed)})
     with pytest.raises(UsageError, match=r"unknown class folders c; 1 of 3 class folders missing: b-c"):
-        Fruit().open(tmp_path)
+        Fruit().open(renamed)
 
 
-def test_changed_shards_are_refused_until_they_are_packed_again(tmp_path: Path) -> None:
-    examples = make_examples(CLASSES, 3)
-    write_webdataset(tmp_path, examples, CLASSES, shards=1)
-    with pytest.raises(
-        UnpackedShards, match=rf"the images in {tmp_path} are Parquet or WebDataset shards, and are read"
-    ):
-        open_folder(tmp_path, "x")
-    before = opened(tmp_path)
-    fingerprint, position = before.fingerprint(), shard_trees.find(tmp_path, before.ids[0])
-    write_webdataset(tmp_path, examples[3:], CLASSES, shards=1)
-    with pytest.raises(UnpackedShards):
-        open_folder(tmp_path, "x")
-    assert len(opened(tmp_path)) == 6
-    assert opened(tmp_path).fingerprint() != fingerprint
-    (tmp_path / "000000.tar").write_bytes(b"")
-    assert position is not None
-    with pytest.raises(UnfitImage, match=r"000000.tar has changed since it was opened"):
-        ShardReader().content(*position)
-
-
-def test_a_damaged_list_of_shards_is_none(tmp_path: Path, home: Path) -> None:
-    write_webdataset(tmp_path / "set", make_examples(CLASSES, 2), CLASSES)
-    opened(tmp_path / "set")
-    (path,) = (home / "shards").iterdir()
-    path.write_bytes(path.read_bytes()[:-20])
-    shard_trees._read.cache_clear()
-    with pytest.raises(UnpackedShards):
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_command_that_meets_shards_says_what_unpacks_them(tmp_path: Path, form: str) -> None:
+    WRITERS[form](tmp_path / "set", make_examples(CLASSES, 2), CLASSES)
+    with pytest.raises(UsageError, match=r"has no class folders.*; unpack its Parquet or WebDataset files"):
         open_folder(tmp_path / "set", "x")
+    with pytest.raises(UsageError, match=r"has no metadata.csv.*; unpack its Parquet or WebDataset files"):
+        raise MissingData(OwnTable(tmp_path / "set").missing(tmp_path))
 
 
-@pytest.mark.parametrize("form", ["parquet", "webdataset"])
-def test_a_training_is_the_same_to_the_bit_after_the_command_that_the_refusal_names(
-    tmp_path: Path, home: Path, form: str, capsys: pytest.CaptureFixture[str]
+def test_an_interrupted_command_goes_on_and_a_finished_folder_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def trained(data: Path) -> list[tuple[str, float]]:
-        assert cli.main(small_training(data, "erm", "--output_dir", str(data / ".runs"), epochs=1)) == 0
-        (journal,) = (data / ".runs").rglob("metrics.jsonl")
-        records = [json.loads(line) for line in journal.read_text().splitlines()]
-        metrics = [pair for record in records for pair in record["metrics"].items()]
-        return [(key, value) for key, value in metrics if key.startswith(("train/", "val/", "test/"))]
+    write_webdataset(tmp_path / "set", make_examples(CLASSES, 3), CLASSES)
+    written: list[Path] = []
+    write = maker._write_image
 
-    for name, count in (("photo", 6), ("ink", 3)):
-        write_folder(tmp_path / "files" / name, make_examples(["a", "b"], count))
-        WRITERS[form](tmp_path / "shards" / name, make_examples(["a", "b"], count), ["b", "a"])
-    capsys.readouterr()
-    assert cli.main(small_training(tmp_path / "shards", "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    command = re.search(r"run biasbed (prepare --what packed .*), then repeat this command", line)
-    assert command is not None
-    assert cli.main([*shlex.split(command[1]), "--processes", "1"]) == 0
-    assert trained(tmp_path / "shards") == trained(tmp_path / "files")
-    shutil.rmtree(home / "prepared")  # the list alone has no pictures
-    assert cli.main(small_training(tmp_path / "shards", "erm", "--output_dir", str(tmp_path / ".more"))) == 2
+    def interrupted(path: Path, content: bytes) -> None:
+        if len(written) == 4:
+            path.write_bytes(content[:10])
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maker, "_write_image", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(tmp_path / "set")
+    assert not (tmp_path / "set-images").exists()
+    states = {path.name: path.stat().st_mtime_ns for path in written}
+    source = opened(tmp_path / "set")
+    assert len(source) == 9
+    assert {path.name: (source.root / path.parent.name / path.name).stat().st_mtime_ns for path in written} == states
+    with pytest.raises(UsageError, match=r"set-images is there already: remove it"):
+        unpack(tmp_path / "set")
+
+
+def test_the_command_takes_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_parquet(tmp_path / "set", make_examples(["a", "b"], 1), ["a", "b"])
+    flags = ["--what", "unpacked", "--data_dir", str(tmp_path / "set"), "--unpacked.columns", "label:label"]
+    assert cli.main(["prepare", *flags]) == 2
+    assert "say what to unpack, and where to" in capsys.readouterr().err
+    assert cli.main(["prepare", *flags, "--unpacked.into", str(tmp_path / "images")]) == 0
+    assert f"done: 2 images in {tmp_path / 'images'}" in capsys.readouterr().out
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -244,14 +198,15 @@ def test_a_training_is_the_same_to_the_bit_after_the_command_that_the_refusal_na
 
 def test_columns_are_named_where_two_could_be_the_label(tmp_path: Path) -> None:
     examples = make_examples(["a", "b"], 2)
-    write_parquet(tmp_path, examples, ["a", "b"], shards=1, fine_label=["x", "y", "x", "y"])
+    folder = tmp_path / "set"
+    write_parquet(folder, examples, ["a", "b"], shards=1, fine_label=["x", "y", "x", "y"])
     with pytest.raises(
-        UsageError, match=r"its label could be label or fine_label: say which with packed.columns=label:"
+        UsageError, match=r"its label could be label or fine_label: say which with unpacked.columns=label:"
     ):
-        opened(tmp_path)
-    assert opened(tmp_path, "label:fine_label").classes == ("x", "y")
-    with pytest.raises(ValueError, match=r"packed.columns=colour:c: should be <role>:<column>"):
-        PackedForm(columns=("colour:c",))
+        opened(folder)
+    assert opened(folder, "label:fine_label").classes == ("x", "y")
+    with pytest.raises(ValueError, match=r"unpacked.columns=colour:c: should be <role>:<column>"):
+        Unpacked(columns=("colour:c",))
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -317,4 +272,4 @@ def test_a_tar_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> N
             else:
                 add_member(archive, name, b"0")
     with pytest.raises(UsageError, match=message):
-        build_index(Shards("webdataset", tmp_path, ("0.tar",)), StatedColumns())
+        find_layout(Shards("webdataset", tmp_path, ("0.tar",)), StatedColumns())

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from biasbed.data.shard_columns import (
+from biasbed.errors import shown
+from biasbed.plugins.shards.columns import (
     BIAS,
     IMAGE,
     LABEL,
@@ -23,9 +22,7 @@ from biasbed.data.shard_columns import (
     StatedColumns,
     check_path,
     name_values,
-    suffix_of,
 )
-from biasbed.errors import shown
 from biasbed.system.strict import parse_int, parse_json
 
 BLOCK = 512  # bytes of a header
@@ -87,37 +84,36 @@ def has_samples(path: Path) -> bool | None:
 
 
 def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
-    """Index a shard: where its images are, and their labels. Reads headers and labels only.
+    """Read the names and the values of a shard's images. Reads headers and labels only.
 
     classes: names of the labels that are numbers. Raises ValueError if it is not whole or a sample does not fit.
     """
-    try:
-        samples = _read_samples(path)
-    except DAMAGED as error:
-        reason = str(error) or type(error).__name__
-        raise ValueError(reason if isinstance(error, ValueError) else f"it is damaged ({reason})") from None
-    paths, suffixes, images = [], [], []
+    samples = _read_samples(path)
+    paths = []
     values: dict[str, list[Any]] = {role: [] for role in ROLES if role != IMAGE}
     with path.open("rb") as file:
         for key, parts in samples.items():
             try:
-                image = columns.require(parts, IMAGE)
+                paths.append(f"{key}.{columns.require(parts, IMAGE)}")
                 further = _read_values(file.fileno(), parts, columns)
             except ValueError as error:
                 raise ValueError(f"sample {shown(key, 60)!r}: {error}") from None
-            paths.append(f"{key}.{image}")
-            images.append(parts[image])
-            suffixes.append(suffix_of(os.pread(file.fileno(), 16, parts[image].offset)))
             for role, column in values.items():
                 column.append(further.get(role))
     named = {}
     for role, column in values.items():
         if role == LABEL or any(value is not None for value in column):
             named[role] = name_values(column, classes if role in (LABEL, BIAS) else (), role)
-    none = np.zeros(len(images), dtype=np.int64)
-    offset = np.array([image.offset for image in images], dtype=np.int64)
-    length = np.array([image.size for image in images], dtype=np.int64)
-    return ShardImages(paths, suffixes, named, length, offset, none, none)
+    return ShardImages(paths, named)
+
+
+def read_images(path: Path, columns: StatedColumns) -> Iterator[bytes]:
+    """Yield the files of a shard's images, in the order of `read_shard`."""
+    samples = _read_samples(path)
+    with path.open("rb") as file:
+        for parts in samples.values():
+            image = parts[columns.require(parts, IMAGE)]
+            yield os.pread(file.fileno(), image.size, image.offset)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -128,17 +124,25 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _read_samples(path: Path) -> dict[str, dict[str, Member]]:
-    """Return the members of each sample, keyed by the sample's key and by part. Raises ValueError for one twice."""
+    """Return the members of each sample, keyed by the sample's key and by part.
+
+    Raises ValueError for a file that is damaged, and for a part that is there twice.
+    """
     samples: dict[str, dict[str, Member]] = {}
-    for member in read_members(path):
-        key, part = _split(member.name)
-        base = key.rpartition("/")[2]
-        if not base or base.startswith("__") or not part:  # hidden files, and those about the shard itself
-            continue
-        parts = samples.setdefault(key, {})
-        if part in parts:
-            raise ValueError(f"it has {shown(member.name, 60)!r} twice")
-        parts[part] = member
+    try:
+        for member in read_members(path):
+            key, part = _split(member.name)
+            base = key.rpartition("/")[2]
+            if not base or base.startswith("__") or not part:  # hidden files, and those about the shard itself
+                continue
+            parts = samples.setdefault(key, {})
+            if part in parts:
+                raise ValueError(f"it has {shown(member.name, 60)!r} twice")
+            parts[part] = member
+    except ValueError:
+        raise
+    except DAMAGED as error:
+        raise ValueError(f"it is damaged ({str(error) or type(error).__name__})") from None
     return samples
 
 
@@ -165,7 +169,7 @@ def _read_values(file: int, parts: Mapping[str, Member], columns: StatedColumns)
             first, second = shown(str(values[role]), 60), shown(str(value), 60)
             raise ValueError(
                 f"its {role} is {first} by {part} and {second} by {shown(key, 60)} in json: say which with "
-                f"packed.columns={role}:{part}"
+                f"unpacked.columns={role}:{part}"
             )
     return values
 

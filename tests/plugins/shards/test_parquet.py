@@ -1,16 +1,17 @@
-"""`biasbed.data.parquet_shards`: shards that expand to far more than their file."""
+"""`biasbed.plugins.shards.parquet`: shards that expand to far more than their file."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections import deque
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from biasbed.data import parquet_shards
-from biasbed.data.shard_columns import StatedColumns
+from biasbed.plugins.shards import parquet as shards
+from biasbed.plugins.shards.columns import StatedColumns
 
 CLASSES = ("cat", "dog")
 
@@ -30,7 +31,7 @@ def test_a_shard_that_expands_is_refused_with_little_memory(tmp_path: Path) -> N
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     with pytest.raises(ValueError, match=r"its images need more than 1.0 GiB"):
-        parquet_shards.read_shard(path, StatedColumns(), CLASSES)
+        deque(shards.read_images(path, StatedColumns()), maxlen=0)
     assert tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before < 2**30
     tracemalloc.stop()
 
@@ -39,9 +40,5 @@ def test_equal_images_are_read(tmp_path: Path) -> None:
     path = tmp_path / "train.parquet"
     image = b"\x89PNG\r\n\x1a\n" + bytes(100)
     write_repeated(path, image, 100)
-    shard = parquet_shards.read_shard(path, StatedColumns(), CLASSES)
-    assert shard.length.tolist() == [len(image)] * 100
-    with parquet_shards.opened(path) as file:
-        content = parquet_shards.content_column(file, StatedColumns())
-        read = [value.as_py() for batch in parquet_shards.read_contents(file, 0, content) for value in batch]
-    assert read == [image] * 100
+    assert shards.read_shard(path, StatedColumns(), CLASSES).values["label"][:2] == ["cat", "dog"]
+    assert list(shards.read_images(path, StatedColumns())) == [image] * 100

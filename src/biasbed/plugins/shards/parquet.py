@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from biasbed.data.shard_columns import (
+from biasbed.errors import first_line
+from biasbed.plugins.shards.columns import (
     BIAS,
     IMAGE,
     LABEL,
@@ -23,9 +22,7 @@ from biasbed.data.shard_columns import (
     StatedColumns,
     check_path,
     name_values,
-    suffix_of,
 )
-from biasbed.errors import first_line
 from biasbed.system.strict import ROWS, parse_json
 
 if TYPE_CHECKING:
@@ -63,51 +60,50 @@ def opened(path: Path) -> Iterator[ParquetFile]:
 
 
 def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
-    """Index a shard: the size and place of its images, and their labels. Reads all of it once, by batches.
+    """Read the names and the values of a shard's images.
 
-    classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged, a row
-    does not fit, or its images are far larger than the file.
+    classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged or a row
+    does not fit.
     """
     with opened(path) as file:
         if file.metadata.num_rows > ROWS:
             raise ValueError(f"it has {file.metadata.num_rows:,} rows; at most {ROWS:,} are read")
         chosen = _choose_columns(file, columns)
-        most, size = EXPANSION * path.stat().st_size + ALLOWANCE, 0
+        image = chosen.names[IMAGE]
+        roles = {role: name for role, name in chosen.names.items() if role != IMAGE}
         paths: list[str] = []
-        suffixes: list[str] = []
-        named: dict[str, list[str | None]] = {role: [] for role in chosen.names if role != IMAGE}
-        parts: list[np.ndarray] = []
+        named: dict[str, list[str | None]] = {role: [] for role in roles}
+        read = [*roles.values(), *([f"{image}.path"] if chosen.has_path else [])]
+        for batch in file.iter_batches(columns=read, use_threads=False):
+            first = len(paths)
+            for role, name in roles.items():
+                values = batch.column(name).to_pylist()
+                named[role] += name_values(values, _number_names(role, chosen, classes), role, first)
+            paths += _paths(batch.column(image), first) if chosen.has_path else [""] * len(batch)
+    return ShardImages(paths, named)
+
+
+def read_images(path: Path, columns: StatedColumns) -> Iterator[bytes]:
+    """Yield the files of a shard's images, in its order.
+
+    Raises ValueError for a row without an image, and if the images are far larger than the shard.
+    """
+    most, size, row = EXPANSION * path.stat().st_size + ALLOWANCE, 0, 0
+    with opened(path) as file:
+        content = _choose_columns(file, columns).content
         for group in range(file.num_row_groups):
-            start, first = 0, len(paths)
-            for batch in file.iter_batches(
-                _batch_size(file, group, chosen.content),
-                row_groups=[group],
-                columns=list(chosen.names.values()),
-                use_threads=False,
-            ):
+            batch_size = _batch_size(file, group, content)
+            for batch in file.iter_batches(batch_size, row_groups=[group], columns=[content], use_threads=False):
                 size += batch.nbytes
                 if size > most:
                     raise ValueError(f"its images need more than {most / 2**30:.1f} GiB, far more than the file")
-                contents, names = _images(batch.column(chosen.names[IMAGE]), chosen.has_path, first + start)
-                paths += names
-                suffixes += [suffix_of(content[:16]) for content in contents]
-                for role, column in named.items():
-                    values = batch.column(chosen.names[role]).to_pylist()
-                    column += name_values(values, _number_names(role, chosen, classes), role, first + start)
-                rows = range(start, start + len(contents))
-                places = [(len(c), -1, group, row) for c, row in zip(contents, rows, strict=True)]
-                parts.append(np.array(places, dtype=np.int64).reshape(-1, 4))
-                start += len(contents)
-    length, offset, groups, rows_in_group = np.concatenate([np.empty((0, 4), dtype=np.int64), *parts]).T
-    return ShardImages(paths, suffixes, named, length, offset, groups, rows_in_group)
-
-
-def read_contents(file: ParquetFile, group: int, content: str) -> Iterator[Any]:
-    """Yield arrays of the images' bytes of a row group, in order. content: column of the bytes."""
-    size = _batch_size(file, group, content)
-    for batch in file.iter_batches(size, row_groups=[group], columns=[content], use_threads=False):
-        column = batch.column(0)
-        yield column.field(0) if column.type.num_fields else column
+                column = batch.column(0)
+                for value in column.field(0) if column.type.num_fields else column:
+                    image = value.as_py()
+                    if not image:
+                        raise ValueError(f"row {row}: it has no image")
+                    yield image
+                    row += 1
 
 
 def _batch_size(file: ParquetFile, group: int, content: str) -> int:
@@ -116,11 +112,6 @@ def _batch_size(file: ParquetFile, group: int, content: str) -> int:
     chunks = [row_group.column(number) for number in range(row_group.num_columns)]
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == content)
     return max(1, min(BATCH, BATCH_BYTES // max(1, size)))
-
-
-def content_column(file: ParquetFile, columns: StatedColumns) -> str:
-    """Return the column of the images' bytes, as Parquet names it."""
-    return _choose_columns(file, columns).content
 
 
 def _choose_columns(file: ParquetFile, columns: StatedColumns) -> _Columns:
@@ -176,17 +167,12 @@ def _number_names(role: str, columns: _Columns, classes: Sequence[str]) -> Seque
     return named or (classes or in_file if role == BIAS else ())
 
 
-def _images(column: Any, has_path: bool, first: int) -> tuple[list[bytes], list[str]]:
-    """Return the bytes and the path of each image of a batch. Raises ValueError for an image without bytes."""
-    values = column.to_pylist()
-    contents, paths = [], []
-    for row, value in enumerate(values, first):
-        content = value.get("bytes") if isinstance(value, dict) else value
-        if not content:
-            raise ValueError(f"row {row}: it has no image")
-        contents.append(content)
+def _paths(column: Any, first: int) -> list[str]:
+    """Return the path of each image of a batch; empty if it has none. first: number of the first row."""
+    paths = []
+    for row, value in enumerate(column.to_pylist(), first):
         try:
-            paths.append(check_path((value.get("path") or "") if has_path else ""))
+            paths.append(check_path((value or {}).get("path") or ""))
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from None
-    return contents, paths
+    return paths

@@ -1,7 +1,7 @@
-"""Index of a folder of Parquet or WebDataset shards: the image folder that they stand for.
+"""Image folder that a folder of Parquet or WebDataset shards stands for.
 
-Every image has a path, as its file would have in an image folder: `[split/][domain/]class/name`. Splits are told
-apart by the names of the shards, and are folders only if there are several and no domains.
+Every image has a path `[split/][domain/]class/name`. Splits are told apart by the names of the shards, and are folders
+only if there are several and no domains.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from biasbed.data import parquet_shards, tar_shards
 from biasbed.data.decoding import EXTENSIONS
-from biasbed.data.names import Names
-from biasbed.data.shard_columns import (
+from biasbed.errors import UsageError, listed
+from biasbed.plugins.shards import parquet, webdataset
+from biasbed.plugins.shards.columns import (
     BIAS,
     DOMAIN,
     LABEL,
@@ -29,15 +27,14 @@ from biasbed.data.shard_columns import (
     ShardImages,
     StatedColumns,
     check_name,
+    has_suffix,
     name_image,
     read_classes,
 )
-from biasbed.errors import UsageError, listed
-from biasbed.system.terminal import ProgressBar
 
 PARQUET, WEBDATASET = "parquet", "webdataset"
 SUFFIXES = {PARQUET: ".parquet", WEBDATASET: ".tar"}
-READERS = {PARQUET: parquet_shards.read_shard, WEBDATASET: tar_shards.read_shard}
+READERS: Mapping[str, Any] = {PARQUET: parquet, WEBDATASET: webdataset}  # modules
 SNAPSHOT = "data"  # folder of the shards in most repositories of the hub
 # Words in the names of shards that tell the split, as on the hub, and the name of its folder.
 SPLITS = {
@@ -84,18 +81,13 @@ def find_shards(folder: Path) -> Shards | None:
         return None
     parquet = contents.shards[PARQUET]
     tars = [name for name in contents.shards[WEBDATASET] if _NUMBERED.fullmatch(name)]
-    if tars and tar_shards.has_samples(folder / tars[0]) is False:  # archives; what is damaged the reader says
+    if tars and webdataset.has_samples(folder / tars[0]) is False:  # archives; what is damaged the reader says
         tars = []
     if parquet and tars:
         raise UsageError(f"{folder} has shards of two formats, {parquet[0]} and {tars[0]}: move one of them away")
     if parquet or tars:
         return Shards(PARQUET if parquet else WEBDATASET, folder, tuple(parquet or tars))
     return None
-
-
-def count_word(shards: Shards) -> str:
-    """Return the noun for the number of shards."""
-    return f"{SUFFIXES[shards.format]} file{'s' * (len(shards.files) > 1)}"
 
 
 def _list(folder: Path) -> _Listed:
@@ -116,35 +108,53 @@ def _list(folder: Path) -> _Listed:
     return _Listed({name: sorted(files) for name, files in shards.items()}, folders, has_images)
 
 
-# --- index ------------------------------------------------------------------------------------------------------------
+# --- names of images --------------------------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
-    """Folder and name of an image."""
+class _Name(NamedTuple):
+    """Folder of an image, and its name there."""
 
     folder: str
     name: str
 
 
-def build_index(shards: Shards, columns: StatedColumns) -> dict[str, np.ndarray]:
-    """Return the index of all images, sorted by path, as arrays.
+class BiasRow(NamedTuple):
+    """Values of an image in a data set with biases."""
+
+    label: str
+    split: str
+    bias: str
+
+
+class Layout(NamedTuple):
+    """Place of each image in the order of the shards."""
+
+    paths: list[str]  # below the data set's folder, without a suffix if the shard has none; empty: left out
+    biases: list[BiasRow]  # of every image; empty if there are no biases
+
+
+def find_layout(shards: Shards, columns: StatedColumns) -> Layout:
+    """Read the labels of all shards and return where their images belong.
 
     Raises UsageError, which names the shard, if one is damaged or an image does not fit.
     """
     _refuse_missing(shards)
-    classes_file = read_classes((shards.folder, shards.folder.parent))
-    classes = classes_file[1] if classes_file else ()
+    classes = read_classes((shards.folder, shards.folder.parent))
     images: list[ShardImages] = []
-    with ProgressBar(len(shards.files), "shard") as bar:
-        for path in shards.paths():
-            try:
-                images.append(READERS[shards.format](path, columns, classes))
-            except (ValueError, OSError) as error:
-                raise UsageError(f"{path}: {error}") from None
-            bar.tick()
+    for path in shards.paths():
+        try:
+            images.append(READERS[shards.format].read_shard(path, columns, classes))
+        except (ValueError, OSError) as error:
+            raise UsageError(f"{path}: {error}") from None
     splits = [_splits(shard, name) for shard, name in zip(images, shards.files, strict=True)]
     kept = _labelled_rows(shards, images, splits)
-    return _arrays(shards, images, splits, kept)
+    paths = _paths(images, splits, kept)
+    if not any(BIAS in shard.values for shard in images):
+        return Layout(paths, [])
+    stored = list(itertools.chain.from_iterable(shard.paths for shard in images))
+    if len(set(stored)) == len(stored) and all(has_suffix(name) and not os.path.isabs(name) for name in stored):
+        paths = [name if is_kept else "" for name, is_kept in zip(stored, kept, strict=True)]
+    return Layout(paths, _bias_rows(images, splits))
 
 
 def _refuse_missing(shards: Shards) -> None:
@@ -193,80 +203,37 @@ def _labelled_rows(shards: Shards, images: Sequence[ShardImages], splits: Sequen
     return kept
 
 
-def _arrays(
-    shards: Shards, images: Sequence[ShardImages], splits: Sequence[Sequence[str]], kept: Sequence[bool]
-) -> dict[str, np.ndarray]:
-    """Return the columns of the index, sorted by path, of the images that are kept."""
-    rows = _layout(images, splits, kept)
-    paths = [f"{row.folder}/{row.name}" for row in rows]
-    order = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
-    is_kept = np.array(kept)
-    columns = {
-        "shard": np.repeat(np.arange(len(images)), [len(shard.paths) for shard in images]),
-        **{name: np.concatenate([getattr(shard, name) for shard in images]) for name in PLACES},
-    }
-    arrays = {name: column[is_kept][order] for name, column in columns.items()}
-    arrays |= as_arrays("path", [paths[row] for row in order])
-    if any(BIAS in shard.values for shard in images):
-        table = _table(images, splits, paths, kept)
-        for name, column in table.items():
-            arrays |= as_arrays(name, [column[row] for row in order])
-    return arrays
-
-
-def _table(
-    images: Sequence[ShardImages], splits: Sequence[Sequence[str]], paths: Sequence[str], kept: Sequence[bool]
-) -> dict[str, list[str]]:
-    """Return name in the shards, label, bias and split of each image that is kept. paths: names if those are unfit."""
-    columns: dict[str, list[str]] = {name: [] for name in ("stored", LABEL, BIAS, SPLIT)}
+def _bias_rows(images: Sequence[ShardImages], splits: Sequence[Sequence[str]]) -> list[BiasRow]:
+    rows = []
     for shard, shard_splits in zip(images, splits, strict=True):
-        columns["stored"] += shard.paths
-        columns[SPLIT] += shard_splits
-        for role in (LABEL, BIAS):
-            values = shard.values.get(role, [None] * len(shard.paths))
-            columns[role] += [value or "" for value in values]
-    table = {name: list(itertools.compress(column, kept)) for name, column in columns.items()}
-    if len(set(table["stored"])) < len(paths) or "" in table["stored"]:
-        table["stored"] = list(paths)
-    return table
+        biases = shard.values.get(BIAS, [None] * len(shard.paths))
+        for label, split, bias in zip(shard.values[LABEL], shard_splits, biases, strict=True):
+            rows.append(BiasRow(label or "", split or "train", bias or ""))
+    return rows
 
 
-PLACES = ("length", "offset", "group", "row")  # columns of an image's place in its shard
-
-
-def _layout(images: Sequence[ShardImages], splits: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[_Row]:
-    """Return folder and name of each image that is kept. Names that occur twice in a folder get numbers."""
+def _paths(images: Sequence[ShardImages], splits: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[str]:
+    """Return the path of each image, empty if it is left out. Names that occur twice in a folder get numbers."""
     has_domains = any(DOMAIN in shard.values for shard in images)
     has_splits = len(set(itertools.chain.from_iterable(splits))) > 1 and not has_domains
-    rows: list[_Row] = []
-    number = 0
+    names: list[_Name | None] = []
     for shard, shard_splits in zip(images, splits, strict=True):
         domains = shard.values.get(DOMAIN, [""] * len(shard.paths))
         for at, path in enumerate(shard.paths):
             label = shard.values[LABEL][at]
-            if kept[number]:
-                assert label is not None
-                parts = [shard_splits[at] or "train"] if has_splits else []
-                parts += [check_name(str(domains[at] or "no_domain"), DOMAIN)] if has_domains else []
-                name = name_image(path, label, number, shard.suffixes[at])
-                rows.append(_Row("/".join((*parts, label)), name))
-            number += 1
-    if len(set(rows)) < len(rows):
-        rows = [_Row(row.folder, _numbered(row.name, position)) for position, row in enumerate(rows)]
-    return rows
+            if label is None:
+                names.append(None)
+                continue
+            parts = [shard_splits[at] or "train"] if has_splits else []
+            parts += [check_name(str(domains[at] or "no_domain"), DOMAIN)] if has_domains else []
+            names.append(_Name("/".join((*parts, label)), name_image(path, label, len(names))))
+    placed = [name for name in names if name is not None]
+    if len(set(placed)) < len(placed):
+        numbers = iter(range(len(placed)))
+        names = [name and _Name(name.folder, _numbered(name.name, next(numbers))) for name in names]
+    return [f"{name.folder}/{name.name}" if name else "" for name in names]
 
 
 def _numbered(name: str, number: int) -> str:
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}{number:08d}-{base}"
-
-
-def as_arrays(name: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return texts as two arrays, which `as_names` reads."""
-    content, ends = Names(texts).arrays(0, len(texts))
-    return {f"{name}_bytes": content, f"{name}_ends": ends}
-
-
-def as_names(arrays: Mapping[str, np.ndarray], name: str) -> Names:
-    """Return the texts that `as_arrays` stored."""
-    return Names.from_bytes(arrays[f"{name}_bytes"], arrays[f"{name}_ends"])
