@@ -75,9 +75,9 @@ def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_a_plain_pickle_is_refused_with_what_is_in_it(tmp_path: Path) -> None:
+def test_a_plain_pickle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": np.ones(3)}, protocol=2))
-    with pytest.raises(UsageError, match=r"no file of torch\.save.*numpy"):
+    with pytest.raises(UsageError, match=r"no file of torch\.save"):
         weight_files.read(tmp_path / "w.pkl", "weights")
 
 
@@ -175,24 +175,18 @@ def test_other_layers_in_place_of_the_classifier_are_named(
 
 def laughing() -> dict[str, Any]:
     """Containers that hold each other so often that a search along every path never ends."""
-    itself: list[Any] = []
-    itself.extend([itself] * 60)
     dictionary: dict[str, Any] = {}
     dictionary |= {str(number): dictionary for number in range(60)}
-    level: list[Any] = [0.5]
+    level: dict[str, Any] = {"number": 0.5}
     for _ in range(12):
-        level = [level] * 40
-    return {"itself": itself, "dictionary": dictionary, "levels": level, 10**200: {}}
+        level = {str(number): level for number in range(40)}
+    return {"dictionary": dictionary, "levels": level, 10**200: {}}
 
 
-def test_a_container_is_visited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_is_visited_once(tmp_path: Path) -> None:
     shared = state()
     torch.save({**laughing(), "raw": shared, "other": shared, "module": torch.ones(2), "": 1}, tmp_path / "w.pth")
     assert is_loaded(tmp_path / "w.pth")
-    assert is_loaded(tmp_path / "w.pth", "other")
-    monkeypatch.setattr(weight_files, "MOST", 10)
-    with pytest.raises(UsageError, match="more than 10 containers"):
-        weight_files.read(tmp_path / "w.pth", "weights")
 
 
 def quantized() -> Tensor:
@@ -202,22 +196,14 @@ def quantized() -> Tensor:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"fc.weight": torch.zeros(1).expand(10**11)},
-            "state_dict.fc.weight' is expanded: 1 stored numbers for 100000000000",
-        ),
-        (
-            {"fc.weight": torch.zeros(1).expand(4_000_000, 96), "fc.bias": torch.zeros(1).expand(4_000_000)},
-            "state_dict.fc.weight' is expanded",
-        ),
+        ({"fc.weight": torch.zeros(1).expand(10**11)}, "state_dict.fc.weight' is quantized, sparse, complex, expanded"),
         ({"fc.weight": torch.zeros(4_000_000_000, 0)}, r"'fc\.weight' of another shape"),
         ({"fc.weight": torch.zeros(0, 96), "fc.bias": torch.zeros(0)}, "fc.weight has no outputs"),
         ({"fc.weight": torch.tensor(1.0)}, "fc.weight has no outputs"),
-        ({"fc.weight": quantized()}, "state_dict.fc.weight' is quantized"),
-        ({"conv1.0.weight": quantized()}, "state_dict.conv1.0.weight' is quantized"),
-        ({"fc.weight": torch.ones(4, 96).to_sparse()}, "state_dict.fc.weight' is sparse"),
-        ({"fc.weight": torch.ones(4, 96, device="meta")}, "state_dict.fc.weight' is on the meta device"),
-        ({"fc.weight": torch.ones(4, 96, dtype=torch.complex64)}, "state_dict.fc.weight' is complex"),
+        ({"conv1.0.weight": quantized()}, "state_dict.conv1.0.weight' is quantized, sparse"),
+        ({"fc.weight": torch.ones(4, 96).to_sparse()}, "state_dict.fc.weight' is quantized, sparse"),
+        ({"fc.weight": torch.ones(4, 96, device="meta")}, "state_dict.fc.weight' is quantized, sparse"),
+        ({"fc.weight": torch.ones(4, 96, dtype=torch.complex64)}, "state_dict.fc.weight' is quantized, sparse"),
         ({"fc.weight": torch.ones(4, 96, dtype=torch.int8)}, r"'fc.weight' of integers \(quantized"),
         ({f"view{number}": torch.ones(10**6) for number in range(2)}, "unknown"),
     ],
@@ -227,13 +213,6 @@ def test_tensors_without_plain_values_are_refused(changes: Any, message: str, tm
     with pytest.raises(UsageError, match=message) as caught:
         models.find(NAME, str(tmp_path / "w.pth"))
     assert "\n" not in str(caught.value)
-
-
-def test_many_views_of_one_storage_are_refused(tmp_path: Path) -> None:
-    values = torch.ones(10**6)
-    torch.save({**state(), **{f"view{number}": values for number in range(100)}}, tmp_path / "w.pth")
-    with pytest.raises(UsageError, match="share their memory"):
-        models.find(NAME, str(tmp_path / "w.pth"))
 
 
 # --- several sets of weights ------------------------------------------------------------------------------------------
@@ -291,7 +270,6 @@ def around(mean: str, std: str, prefix: str, shape: tuple[int, ...] = (1, 3, 1, 
             "state_dict.module.0.mean, state_",
         ),
         (around("mu", "sigma", "net.", (3,)), "mu, sigma"),
-        ({"model": state(), "mean": torch.tensor(MEAN), "std": torch.tensor(STD)}, "mean, std"),
         (nn.BatchNorm2d(3).state_dict(prefix="0.") | prefixed("1."), "0.weight, 0.bias, 0.running_mean, 0.running_var"),
         (nn.Conv2d(3, 3, 1).state_dict(prefix="0.") | prefixed("1."), "0.weight, 0.bias"),
         ({"shift": torch.zeros(1).expand(1, 3, 9, 9), **prefixed("net.")}, "shift"),

@@ -1,4 +1,4 @@
-"""State dict in a weights file that fits a network, whatever containers and wrappers enclose it.
+"""Choice of the state dict in a weights file that fits a network, whatever containers and wrappers enclose it.
 
 `renaming` translates keys and resizes position embeddings.
 
@@ -7,7 +7,7 @@ Answers: Which tensors of a weights file become the network's weights?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,22 +15,15 @@ from torch import Tensor
 
 from biasbed.errors import UsageError
 from biasbed.networks.form import MeanStd
-from biasbed.networks.weight_files import TensorGroup, WeightsFile, join, repeats_storage, unusable
+from biasbed.networks.weight_files import TensorGroup, WeightsFile, describe_foreign, is_plain, join
 from biasbed.settings import nearest
 
 # Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
 WRAPPERS = ("module", "_orig_mod")
 # Paths of the classifying network in our own checkpoints.
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
-# Names of a classifier that is saved beside its features.
-CLASSIFIERS = ("classifier", "fc", "head", "heads", "last_linear", "linear")
-# Networks of DomainBed's checkpoints (its `Featurizer`), by the images' size.
-DOMAINBED_NETWORKS = {
-    28: "mnist_convnet, with network.channels of its images",
-    32: "a WideResNet-16-2, which biasbed does not have",
-    224: "resnet18 or resnet50 (its hparams say which), or a ViT",
-}
-MANY = 20  # sets of weights that fit; more are refused before their values are compared
+# Names of a classifier that is saved beside its features; `1` follows them in a Sequential.
+CLASSIFIERS = ("classifier", "fc", "head", "heads", "last_linear", "linear", "1")
 
 
 class Fitted(NamedTuple):
@@ -55,8 +48,7 @@ class _Match(NamedTuple):
 
     def is_part(self, part: str) -> bool:
         """Return True if the match is in the part of the file with this dotted path."""
-        names = (join(name, self.prefix) for name in (self.group.name, *self.group.aliases))
-        return any(name == part or name.startswith(f"{part}.") or bare(name) == part for name in names)
+        return self.name == part or self.name.startswith(f"{part}.") or bare(self.name) == part
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors behind the prefix, keyed by the rest of their names."""
@@ -65,31 +57,23 @@ class _Match(NamedTuple):
 
 
 def fit(
-    file: WeightsFile,
-    state: Mapping[str, Tensor],
-    optional: Iterable[str],
-    part: str,
-    source: str,
-    head: str = "",
-    other_names: Mapping[str, str] | None = None,
+    file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str, head: str = ""
 ) -> Fitted:
     """Return the tensors of a file that belong to a network.
 
     state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
     of the container to take; empty if there is one. source: name of the file in messages. head: name of the network's
-    classifier, which the file may hold in its place or beside the network under a usual name, as DomainBed's do.
-    other_names: the network's layers by the names that another program gives them.
+    classifier, which the file may hold in its place or beside the network under a usual name.
 
-    Raises UsageError if the file holds no tensors, if several containers fit equally well and differ in values, if
-    values can't be loaded, or if it is a checkpoint of DomainBed for another network.
+    Raises UsageError if the file holds no tensors, if several containers fit equally well and differ in values, or if
+    values can't be loaded.
     """
     needed = state.keys() - set(optional)
     matches: list[_Match] = []
     for group in file.groups:
-        matches += _matches(group, needed, other_names or {})
+        matches += _matches(group, needed)
     chosen = [match for match in matches if not part or match.is_part(part)]
     if not chosen:
-        _refuse_other_network(file, source)
         largest = _largest(file, source, part)
         return Fitted(largest.name, _without_wrappers(largest.tensors))
     counts = [len(match.tensors().keys() & state.keys()) for match in chosen]
@@ -99,118 +83,86 @@ def fit(
     match, tensors = _only_one(fitting, source)
     if file.is_ours:
         return Fitted(match.name, tensors, _own_mean_std(file))
-    weight = f"{head}.weight"
-    if weight in state and weight not in tensors:
-        tensors = _with_own_head(tensors, head, state) | _head_beside(match, head, state[weight].shape[1:], source)
-    return Fitted(match.name, tensors, beside=_beside(file, match, matches, tensors.values()))
+    if f"{head}.weight" in state and f"{head}.weight" not in tensors:
+        tensors = _with_head(match, tensors, head, state, source)
+    return Fitted(match.name, tensors, beside=_beside(match, matches, tensors.values()))
 
 
 def _only_one(matches: Sequence[_Match], source: str) -> tuple[_Match, dict[str, Tensor]]:
     """Return the only match and its tensors. Raises UsageError if others have other values."""
     kept: list[tuple[_Match, dict[str, Tensor]]] = []
-    for match in matches[:MANY]:
+    for match in matches:
         tensors = match.tensors()
         _refuse_unusable(tensors, match.name, source)
         if not any(_are_equal(tensors, earlier) for _, earlier in kept):
             kept.append((match, tensors))
-    if len(kept) > 1 or len(matches) > MANY:
+    if len(kept) > 1:
         names = [match.name or "(the file itself)" for match, _ in kept]
-        more = f", and more: {len(matches)} in all" if len(matches) > MANY else ""
         raise UsageError(
-            f"{source}: several sets of weights fit ({', '.join(names)}{more}): say which, as <file>#{kept[-1][0].name}"
+            f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{kept[-1][0].name}"
         )
     return kept[0]
 
 
 def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> None:
-    """Raise UsageError if tensors hold no numbers that can be copied, or describe far more than the file stores."""
+    """Raise UsageError if tensors hold no real numbers that can be copied."""
     for key, value in tensors.items():
-        problem = unusable(value)
-        if problem:
+        if not is_plain(value):
             raise UsageError(
-                f"{source}: '{join(name, key)}' {problem}: save a plain tensor for each key, with "
-                "{k: v.dequantize().to_dense().contiguous() for k, v in net.state_dict().items()}"
+                f"{source}: '{join(name, key)}' is quantized, sparse, complex, expanded or without values: save plain "
+                "tensors, {k: v.dequantize().to_dense().contiguous() for k, v in net.state_dict().items()}"
             )
-    if repeats_storage(tensors.values()):
-        where = f"'{name}'" if name else "the state dict"
-        raise UsageError(f"{source}: the tensors of {where} share their memory and describe far more than is stored")
 
 
-def _with_own_head(tensors: dict[str, Tensor], head: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with the network's own name of a linear layer that stands in place of its classifier.
+def _with_head(
+    match: _Match, tensors: dict[str, Tensor], head: str, state: Mapping[str, Tensor], source: str
+) -> dict[str, Tensor]:
+    """Return the tensors with the network's own name of its classifier, if the file has one under another name.
 
-    Fine-tuned networks have `fc.1` (a Sequential of dropout and a linear layer) in place of `fc`, or `heads` in place
-    of `heads.head`. Several layers with weights are no classifier of one layer, and stay as they are.
+    That is the only linear layer of the network's features in place of the classifier (`fc.1`, a Sequential of dropout
+    and a linear layer, for `fc`), or beside the network under a usual name.
     """
+    features = state[f"{head}.weight"].shape[1:]
     strange = {key.rpartition(".")[0] for key in tensors.keys() - state.keys()}
     layers = [layer for layer in strange if layer.startswith(f"{head}.") or head.startswith(f"{layer}.")]
-    weight = tensors.get(f"{layers[0]}.weight") if len(layers) == 1 else None
-    if weight is None or weight.shape[1:] != state[f"{head}.weight"].shape[1:]:
+    keys: Mapping[str, Tensor] = tensors
+    if not layers and match.prefix:
+        keys, outer = match.keys, match.prefix.rpartition(".")[0]
+        beside = [join(outer, name) for name in CLASSIFIERS]
+        shapes = {layer: keys[f"{layer}.weight"].shape for layer in beside if f"{layer}.weight" in keys}
+        layers = [layer for layer, shape in shapes.items() if shape[1:] == features and layer != match.prefix]
+    weight = keys.get(f"{layers[0]}.weight") if len(layers) == 1 else None
+    if weight is None or weight.shape[1:] != features:
         return tensors
-    before = f"{layers[0]}."
-    return {key.replace(before, f"{head}.", 1) if key.startswith(before) else key: v for key, v in tensors.items()}
+    layer = layers[0]
+    found = {f"{head}.{name}": keys[f"{layer}.{name}"] for name in ("weight", "bias") if f"{layer}.{name}" in keys}
+    _refuse_unusable(found, layer, source)
+    return {key: value for key, value in tensors.items() if not key.startswith(f"{layer}.")} | found
 
 
-def _head_beside(match: _Match, head: str, features: Sequence[int], source: str) -> dict[str, Tensor]:
-    """Return the classifier beside a network of features, with the network's own keys. Empty if there is not one.
-
-    It is a linear layer of these features that has a classifier's name, or that follows the network in a Sequential.
-    """
-    layers: list[dict[str, Tensor]] = []
-    for key, weight in match.keys.items():
-        layer, _, name = key.rpartition(".")
-        if name != "weight" or weight.ndim != 2 or weight.shape[1:] != features or not _is_classifier(layer, match):
-            continue
-        tensors = {f"{head}.weight": weight}
-        if f"{layer}.bias" in match.keys:
-            tensors[f"{head}.bias"] = match.keys[f"{layer}.bias"]
-        _refuse_unusable(tensors, layer, source)
-        if not any(_are_equal(tensors, earlier) for earlier in layers):
-            layers.append(tensors)
-    return layers[0] if len(layers) == 1 else {}
-
-
-def _is_classifier(layer: str, match: _Match) -> bool:
-    """Return True if a layer outside the network has a classifier's name, or follows the network in a Sequential."""
-    outer, _, name = layer.rpartition(".")
-    if layer == match.prefix or layer.startswith(f"{match.prefix}.") or not match.prefix:
-        return False
-    before = f"{outer}." if outer else ""
-    if not match.prefix.startswith(before):
-        return False
-    position = match.prefix.removeprefix(before).split(".")[0]
-    return name in CLASSIFIERS or (position.isdecimal() and name == str(int(position) + 1))
-
-
-def _beside(file: WeightsFile, match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
+def _beside(match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
     """Return the names of numbers around the network that it does not take, which may normalise its images.
 
-    These are tensors of the same container, and arrays in the containers around it. Left out are copies of loaded
-    tensors, other networks that fit (matches), and integers (counters).
+    These are tensors of the same container. Left out are copies of loaded tensors, other networks that fit (matches),
+    and integers (counters).
     """
     storages = {value.data_ptr() for value in loaded}
-    networks = [f"{peer.prefix}." if peer.prefix else "" for peer in matches if peer.group is match.group]
+    networks = tuple(f"{peer.prefix}." if peer.prefix else "" for peer in matches if peer.group is match.group)
     names = []
     for key, value in match.keys.items():
-        if not key.startswith(tuple(networks)) and (unusable(value) or value.data_ptr() not in storages):
-            names += [join(match.group.name, key)] * value.is_floating_point()
-    for outer in file.groups:
-        if outer is not match.group and (not outer.name or match.group.name.startswith(f"{outer.name}.")):
-            names += [join(outer.name, key) for key, value in outer.tensors.items() if _is_array(value)]
+        is_loaded = is_plain(value) and value.data_ptr() in storages
+        if value.is_floating_point() and not is_loaded and not key.startswith(networks):
+            names.append(join(match.group.name, key))
     return tuple(names)
-
-
-def _is_array(value: Tensor) -> bool:
-    """Return True for real numbers with a dimension. A training's loss or best accuracy has none."""
-    return value.is_floating_point() and value.ndim > 0
 
 
 def _own_mean_std(file: WeightsFile) -> MeanStd | None:
     """Return the mean and std by which a checkpoint of ours normalises images; None if its settings do not say."""
     for container in ("normalisation", "config"):
-        values = {numbers.key: numbers.values for numbers in file.numbers if numbers.container == container}
-        if "mean" in values and "std" in values:
-            return MeanStd(values["mean"], values["std"])
+        values = file.content.get(container) or {}
+        mean, std = values.get("mean"), values.get("std")
+        if isinstance(mean, list | tuple) and isinstance(std, list | tuple):
+            return MeanStd(tuple(mean), tuple(std))
     return None
 
 
@@ -220,7 +172,7 @@ def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
 
 
 def _without_wrappers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    while {key.partition(".")[0] for key in tensors} & {*WRAPPERS, "model"} and len(_first_parts(tensors)) == 1:
+    while len(first := {key.partition(".")[0] for key in tensors}) == 1 and first & {*WRAPPERS, "model"}:
         tensors = {key.partition(".")[2]: value for key, value in tensors.items()}
     return dict(tensors)
 
@@ -231,8 +183,8 @@ def _largest(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
     Raises UsageError if there is none, or if its values can't be loaded.
     """
     if not file.groups:
-        raise UsageError(f"{source}: holds no state dict{file.contents()}")
-    groups = [group for group in file.groups if not part or part in (group.name, *group.aliases)]
+        raise UsageError(f"{source}: holds no state dict{describe_foreign(file.foreign)}")
+    groups = [group for group in file.groups if part in ("", group.name)]
     if not groups:
         names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
         raise UsageError(f"{source}: no such part has weights of the network{nearest(part, names)}")
@@ -241,22 +193,17 @@ def _largest(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
     return largest
 
 
-def _first_parts(keys: Iterable[str]) -> set[str]:
-    return {key.partition(".")[0] for key in keys}
-
-
 def bare(key: str) -> str:
     """Return the key without the parts that PyTorch's wrappers add."""
     return ".".join(part for part in key.split(".") if part not in WRAPPERS)
 
 
-def _matches(group: TensorGroup, needed: Collection[str], other_names: Mapping[str, str]) -> list[_Match]:
+def _matches(group: TensorGroup, needed: Collection[str]) -> list[_Match]:
     """Return a match for each prefix behind which the group has all needed keys of the network.
 
-    Names are taken as they are, else without wrappers, else without these and with the network's own names of layers.
+    Names are taken as they are, else without wrappers.
     """
-    renamings: tuple[Callable[[str], str], ...] = (str, bare, lambda key: _with_own_name(bare(key), other_names))
-    for rename in renamings:
+    for rename in (str, bare):
         tensors = {rename(key): value for key, value in group.tensors.items()}
         prefixes = _prefixes(tensors, needed)
         if prefixes and len(tensors) == len(group.tensors):
@@ -269,22 +216,6 @@ def _prefixes(keys: Collection[str], needed: Collection[str]) -> list[str]:
     anchor = min(needed)
     ends = [key.removesuffix(anchor) for key in keys if key == anchor or key.endswith(f".{anchor}")]
     return [before.removesuffix(".") for before in ends if all(before + key in keys for key in needed)]
-
-
-def _with_own_name(key: str, other_names: Mapping[str, str]) -> str:
-    """Return a key with the network's own name of its layer, if the key has the name of another program."""
-    layer, _, leaf = key.rpartition(".")
-    outer, _, name = layer.rpartition(".")
-    return join(outer, other_names[name], leaf) if name in other_names else key
-
-
-def _refuse_other_network(file: WeightsFile, source: str) -> None:
-    """Raise UsageError if a file that does not fit is a checkpoint of DomainBed, which has a network by image size."""
-    for numbers in file.numbers:
-        if (numbers.container, numbers.key) == ("", "model_input_shape") and numbers.values:
-            size = int(numbers.values[-1])
-            network = DOMAINBED_NETWORKS.get(size, "a network that biasbed does not have")
-            raise UsageError(f"{source}: does not fit: it is DomainBed's, for images of {size} pixels: of {network}")
 
 
 def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

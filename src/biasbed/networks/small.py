@@ -5,9 +5,9 @@ All map images [N,C,H,W] to logits [N,K]. `width` scales the channels of every h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -69,12 +69,6 @@ class MNISTConvNet(nn.Module):
     Gulrajani and Lopez-Paz, In Search of Lost Domain Generalization, ICLR 2021, appendix D.1: their network for
     Colored and Rotated MNIST. 128 features.
     """
-
-    # Names of the layers in checkpoints of the authors' program, DomainBed.
-    other_names: ClassVar[Mapping[str, str]] = {
-        **{"conv1": "layers.0", "bn0": "layers.2", "conv2": "layers.3", "bn1": "layers.5"},
-        **{"conv3": "layers.6", "bn2": "layers.8", "conv4": "layers.9", "bn3": "layers.11"},
-    }
 
     def __init__(self, outputs: int, channels: int = 1, width: float = 1) -> None:
         super().__init__()

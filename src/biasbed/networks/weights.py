@@ -125,8 +125,7 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     backbone = skeleton(architecture)
     state, head = backbone.state_dict(), heads.find(backbone) or ""
     file = weight_files.read(path, option)
-    names: Mapping[str, str] = getattr(backbone, "other_names", {})
-    fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head, names)
+    fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
     hint = architecture.optional_library.file_hint(architecture.name) if architecture.is_optional else ""
     if hint:
         log.warning("%s=%s: %s", option, path, hint)
