@@ -22,8 +22,8 @@ from biasbed.evaluation.calibration import ece
 from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, identified, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
+from biasbed.evaluation.observer_files import read_observers
 from biasbed.evaluation.pieces import with_first_labels
-from biasbed.evaluation.recorded import read
 from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
@@ -68,7 +68,7 @@ def test_the_folder_of_every_real_stimulus_is_its_shape(shared: Path) -> None:
 
 
 def test_csv_gives_what_the_counts_give_by_hand(tmp_path: Path) -> None:
-    (one,) = read([write_csv(tmp_path / "a.csv", "net", conflicts(MIXED))])
+    (one,) = read_observers([write_csv(tmp_path / "a.csv", "net", conflicts(MIXED))])
     counts = one.cue_counts()
     assert counts is not None
     # shape/texture: decision. bear/car: bear, bear/dog: dog, car/bear: bear, car/dog: na, dog/bear: bear, dog/car: dog
@@ -91,7 +91,7 @@ def test_the_published_shape_bias_of_resnet50(shared: Path, tmp_path: Path) -> N
         writer.writerow(HEADER)
         for row in zip(case["object_response"], case["category"], case["imagename"], strict=True):
             writer.writerow(["resnet50", "1", "1", "NaN", row[0], row[1], "0", row[2]])
-    (one,) = read([path])
+    (one,) = read_observers([path])
     counts = one.cue_counts()
     assert counts is not None
     assert (counts.decisions, counts.shape, counts.texture) == (1200, 162, 572)

@@ -22,8 +22,8 @@ from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.observer_files import read_observers
 from biasbed.evaluation.prediction_files import write_predictions
-from biasbed.evaluation.recorded import read
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
@@ -113,7 +113,7 @@ def test_any_of_several_right_labels_counts(model: nn.Module, tmp_path: Path) ->
     assert found.right.tolist() == expected
     assert sum(expected) > before.right.sum()
     write_predictions(tmp_path / "real.parquet", found, 0)
-    (again,) = read([tmp_path / "real.parquet"])
+    (again,) = read_observers([tmp_path / "real.parquet"])
     assert again.right.tolist() == expected
     assert (
         entry.source.subset(np.arange(30), "part").fingerprint()
@@ -296,11 +296,11 @@ def test_live_parquet_and_csv_decisions_give_equal_numbers(tmp_path: Path) -> No
     live = decide(OfFirstPixels(10), [entry], 16, "run")["cue_conflict"]
     path = tmp_path / "run" / "predictions" / "cue_conflict" / "last.parquet"
     write_predictions(path, live, 0)
-    (parquet,) = read([path])
+    (parquet,) = read_observers([path])
     lines = ["subj,object_response,category,imagename"]
     lines += [f"run,{d},{y},{i}" for d, y, i in zip(live.decision, live.label, live.images, strict=True)]
     (tmp_path / "run.csv").write_text("\n".join(lines))
-    (recorded,) = read([tmp_path / "run.csv"])
+    (recorded,) = read_observers([tmp_path / "run.csv"])
     assert report.cue_rows(parquet) == report.cue_rows(live)
     assert report.set_row(parquet) == {**report.set_row(live), "preprocessing": ""}
     values = dict(measure(entry, live, "test"))

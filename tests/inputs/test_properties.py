@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from biasbed import cli, record
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, printed
-from biasbed.evaluation import recorded
+from biasbed.evaluation.observer_files import read_observers, split_paths
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand
@@ -152,7 +152,7 @@ def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
     settled(lambda: expand({"suite": "debiasing", "data.severity": word, "train": word}, {}))
     settled(lambda: backbones.check_name(word))
     settled(lambda: storage_url(word, Path("/nowhere")))
-    settled(lambda: recorded.read(recorded.files(f"{word}.csv")))
+    settled(lambda: read_observers(split_paths(f"{word}.csv")))
     assert record.slug(word) == record.slug(record.slug(word)) != ""
     record.parse_metric(word)
 

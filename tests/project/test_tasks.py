@@ -15,8 +15,8 @@ from biasbed import cli, record
 from biasbed.data import folders
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import average_precisions
+from biasbed.evaluation.observer_files import read_observers
 from biasbed.evaluation.prediction_files import read_predictions, write_predictions
-from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import set_row
 from helpers import children, toy_suite
 from helpers.children import one_line
@@ -128,7 +128,7 @@ def test_a_tested_model_has_the_same_values(
 
 def test_decisions_are_read_as_they_were_written(trained: Callable[[int], Path], tmp_path: Path) -> None:
     path = trained(1) / record.predictions_file("marked", "last")
-    (decided,) = read([path])
+    (decided,) = read_observers([path])
     write_predictions(tmp_path / "marked.parquet", decided, 2)
     again = read_predictions(tmp_path / "marked.parquet")
     assert decided.classes == again.classes == MARKS
@@ -137,7 +137,7 @@ def test_decisions_are_read_as_they_were_written(trained: Callable[[int], Path],
     table = parquet.read_table(path)
     parquet.write_table(table.drop_columns(["scores"]), tmp_path / "cut.parquet")
     with pytest.raises(UsageError, match="its columns of labels are not whole"):
-        read([tmp_path / "cut.parquet"])
+        read_observers([tmp_path / "cut.parquet"])
 
 
 # --- what comes before and after --------------------------------------------------------------------------------------

@@ -21,6 +21,10 @@ def imagenet_classes(subset: str = "") -> tuple[str, ...]:
     return tuple(sorted(Path(spec.origin).with_name("data").joinpath("_info", name).read_text().split()))
 
 
+def is_wordnet_id(name: str) -> bool:
+    return re.fullmatch(r"n\d{8}", name) is not None
+
+
 # Geirhos et al. 2019: the ImageNet-1k classes (by sorted WordNet id) of each of 16 entry-level categories.
 _RANGES: dict[str, str] = {
     "airplane": "404",

@@ -1,6 +1,6 @@
 """Decisions on images, made by a model tested here, a model tested elsewhere or people in an experiment.
 
-`prediction_files.py` writes and reads them, `recorded.py` reads experiments with people. This module loads no torch.
+`prediction_files.py` writes and reads them, `observer_files.py` reads those of others. This module loads no torch.
 
 Answers: Where is an accuracy computed?
 """

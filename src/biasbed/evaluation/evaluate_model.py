@@ -20,14 +20,14 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.transforms import make_example
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, models, outputs, recorded, report
-from biasbed.evaluation.answer_names import check_answers
+from biasbed.evaluation import cue_figure, models, outputs, report
 from biasbed.evaluation.card_page import CardPage, check_path
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
+from biasbed.evaluation.observer_files import check_answers, read_observers, split_paths
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
@@ -215,7 +215,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
-    observers = recorded.read(_observer_files(options.compare))
+    answers = read_observers(_observer_files(options.compare))
     outputs.refuse_unfit(suites.make_suite(config), model, config)
     suite = suites.open_suite(config)
     if model.transform is not None:
@@ -229,7 +229,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
     counted = _counted_observers(options.compare, suite.testing)
-    return Evaluation(model, suite, _match_observers(observers, suite.testing), job, counted)
+    return Evaluation(model, suite, _match_observers(answers, suite.testing), job, counted)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
@@ -309,7 +309,7 @@ def _split_compare(compare: str) -> list[str]:
 def _observer_files(compare: str) -> tuple[Path, ...]:
     """Return the files of other observers. Raises UsageError for a word that is neither a file nor known."""
     names = [name for name in _split_compare(compare) if name not in ("none", *COUNTED)]
-    files = recorded.files(",".join(names))
+    files = split_paths(",".join(names))
     if names and not files:
         raise UsageError(
             f"compare={compare}: give files of decisions (.csv, .parquet), {' or '.join(COUNTED)}, separated by commas"

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.config import Aggregation, Config
-from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes, is_wordnet_id
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.evaluation.answer_names import is_wordnet_id
 from biasbed.suites import label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite

@@ -21,12 +21,12 @@ from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation import cue_figure, decisions, prediction_files, recorded, report
-from biasbed.evaluation.answer_names import check_answers
+from biasbed.evaluation import cue_figure, decisions, prediction_files, report
 from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets
 from biasbed.evaluation.decisions import CUES, MODELS, OF_CONFLICTS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
+from biasbed.evaluation.observer_files import check_answers, read_observers
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
@@ -87,7 +87,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     """
     config = build(Config, {**flags, "resume": options.resume})
     _refuse_model_settings(options, config, files)
-    answers_by_set = _group_by_set(recorded.read(files))
+    answers_by_set = _group_by_set(read_observers(files))
     config.scores.refuse_unknown_calibration(list(answers_by_set))
     pairs: list[ObserverPair] = []
     for answers in answers_by_set.values():

@@ -1,8 +1,7 @@
-"""Recorded decisions: readers of files that say who answered what to which image.
+"""Trials of people or models in the CSV files of Geirhos et al. (texture-vs-shape 2019, model-vs-human 2021).
 
-Reads the CSV files of Geirhos et al. (texture-vs-shape 2019, model-vs-human 2021; one row per trial:
-`subj,session,trial,rt,object_response,category,condition,imagename`), and files of predictions. A file comes from
-anywhere and may have been cut off on its way: an incomplete row is refused, not counted. No torch.
+One row per trial: `subj,session,trial,rt,object_response,category,condition,imagename`. A file comes from anywhere and
+may have been cut off on its way: an incomplete row is refused, not counted. No torch.
 """
 
 from __future__ import annotations
@@ -23,42 +22,20 @@ from biasbed.settings import hint_near
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float
 
-SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file of trials
 READ = ("subj", "session", "trial", "rt", *NEEDED, "condition")  # all that such a file may have
 
 
-def files(text: str) -> tuple[Path, ...]:
-    """Return the files that `a.csv,b.parquet` names; empty if it names anything else."""
-    paths = [Path(part.strip()).expanduser() for part in text.split(",") if part.strip()]
-    return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
-
-
 def read(paths: Sequence[Path]) -> list[Decisions]:
-    """Read every observer in the files, in the order of appearance. Raises UsageError for a file that is damaged.
+    """Read every subject in the files, in the order of appearance. Raises UsageError for a file that is damaged.
 
-    Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart.
+    Joins the trials that several files have of one subject; trials on cue-conflict images are kept apart.
     """
-    answers = []
     trials: dict[tuple[bool, str], list[Trial]] = {}
     for path in paths:
-        if not path.is_file():
-            raise UsageError(f"{path}: there is no such file")
-        if path.suffix.lower() != ".csv":
-            answers.append(prediction_files.read_predictions(path))
-            continue
         for trial in _read_csv(path):
             trials.setdefault((trial.cues is None, trial.subject), []).append(trial)
-    for (_, name), rows in trials.items():
-        answers.append(_subject(name, rows))
-    seen = set()
-    for decisions in answers:
-        if (decisions.observer, decisions.set) in seen:
-            raise UsageError(
-                f"two of the files are of the observer '{decisions.observer}': give one of them, or rename it"
-            )
-        seen.add((decisions.observer, decisions.set))
-    return answers
+    return [_subject(name, rows) for (_, name), rows in trials.items()]
 
 
 @dataclass(frozen=True, slots=True)

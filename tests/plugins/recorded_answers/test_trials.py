@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded, report
+from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
 from biasbed.evaluation.decisions import identified, image_keys, pooled
-from biasbed.evaluation.recorded import read
+from biasbed.evaluation.observer_files import read_observers, split_paths
 from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
 
 
@@ -27,7 +27,7 @@ def test_subjects_over_several_files_are_put_together(tmp_path: Path) -> None:
         write_csv(tmp_path / "s2.csv", "subject-01", trials[4:]),
         write_csv(tmp_path / "s3.csv", "subject-02", trials),
     ]
-    one, two = read(files)
+    one, two = read_observers(files)
     assert (one.observer, two.observer) == ("subject-01", "subject-02")
     found = [counts for counts in (one.cue_counts(), two.cue_counts()) if counts is not None]
     assert [(counts.decisions, counts.shape, counts.texture) for counts in found] == [(6, 2, 3)] * 2
@@ -41,7 +41,7 @@ def test_people_are_told_from_models_by_name_or_by_reaction_time(tmp_path: Path)
     trials = conflicts(MIXED)
     files = [write_csv(tmp_path / f"{name}.csv", name, trials) for name in ("subject-01", "resnet50", "anna")]
     files[2].write_text(files[2].read_text().replace("NaN", "0.51"))
-    assert {one.observer: one.kind for one in read(files)} == {
+    assert {one.observer: one.kind for one in read_observers(files)} == {
         "subject-01": "people",
         "resnet50": "models",
         "anna": "people",
@@ -60,7 +60,7 @@ def in_sessions(path: Path, subject: str, *sessions: Sequence[Trial]) -> Path:
 
 def test_an_image_in_several_sessions_is_one_image(tmp_path: Path) -> None:
     trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
-    (one,) = identified(read([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
+    (one,) = identified(read_observers([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
     row, scores = report.cue_rows(one)[0], report.set_row(one)
     assert (row["images"], row["trials"], row["shape"], row["texture"]) == (6, 12, 2 + 6, 3)
     assert (scores["images"], scores["trials"], scores["correct"]) == (9, 18, 5 + 9)
@@ -71,9 +71,9 @@ def test_sessions_are_compared_with_their_own_and_a_model_with_all(tmp_path: Pat
     trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
     first = in_sessions(tmp_path / "a.csv", "subject-01", trials, other)
     second = in_sessions(tmp_path / "b.csv", "subject-02", trials, other[::-1])
-    people_only = consistency(read([first, second]))[0]
+    people_only = consistency(read_observers([first, second]))[0]
     assert (people_only.images, people_only.trials, people_only.kappa) == (9, 18, 1)
-    found = consistency(read([first, write_csv(tmp_path / "net.csv", "net", trials)]))[0]
+    found = consistency(read_observers([first, write_csv(tmp_path / "net.csv", "net", trials)]))[0]
     # The net is right on 5 of 9: as the subject in session 1; in session 2 the subject is right on all.
     assert (found.images, found.trials) == (9, 18)
     assert (found.both_right, found.only_a, found.only_b, found.both_wrong) == (10, 4, 0, 4)
@@ -81,15 +81,15 @@ def test_sessions_are_compared_with_their_own_and_a_model_with_all(tmp_path: Pat
 
 def test_trials_without_conflicts_are_a_set_of_their_own(tmp_path: Path) -> None:
     trials = [*conflicts(MIXED), ("dog", "dog", "dog7.png")]
-    found = read([write_csv(tmp_path / "a.csv", "net", trials)])
+    found = read_observers([write_csv(tmp_path / "a.csv", "net", trials)])
     assert {one.set: len(one.label) for one in found} == {"cue_conflict": 9, "decisions": 1}
     assert next(one for one in found if one.set == "decisions").cue_counts() is None
 
 
 def test_files_are_told_from_other_models() -> None:
-    assert [path.name for path in recorded.files("a.csv, /tmp/b.parquet")] == ["a.csv", "b.parquet"]
-    assert recorded.files("timm:resnet50.a1_in1k") == ()
-    assert recorded.files("a.csv,model.ckpt") == ()
+    assert [path.name for path in split_paths("a.csv, /tmp/b.parquet")] == ["a.csv", "b.parquet"]
+    assert split_paths("timm:resnet50.a1_in1k") == ()
+    assert split_paths("a.csv,model.ckpt") == ()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_files_are_told_from_other_models() -> None:
 def test_files_that_hold_something_else(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(UsageError, match=message):
-        read([tmp_path / "a.csv"])
+        read_observers([tmp_path / "a.csv"])
 
 
 ROW = "dog,dog,dog1-cat2.png\n"
@@ -136,7 +136,7 @@ def test_a_row_that_is_not_whole_is_refused_by_its_line(row: str, message: str, 
     path = tmp_path / "a.csv"
     path.write_text(f"object_response,category,imagename\n{ROW}{ROW}{row}", errors="surrogateescape")
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        read([path])
+        read_observers([path])
     assert str(caught.value).startswith(f"{path}, line 4: ")
     assert "\n" not in str(caught.value)
 
@@ -148,10 +148,10 @@ def test_a_file_cut_anywhere_gives_its_whole_rows_or_is_refused(tmp_path: Path) 
         (tmp_path / "a.csv").write_text(whole[:end])
         rows = whole[:end].splitlines()
         if rows[-1].endswith(".png"):
-            assert len(read([tmp_path / "a.csv"])[0].label) == len(rows) - 1
+            assert len(read_observers([tmp_path / "a.csv"])[0].label) == len(rows) - 1
         elif len(rows) > 2:
             with pytest.raises(UsageError, match="cut off"):
-                read([tmp_path / "a.csv"])
+                read_observers([tmp_path / "a.csv"])
 
 
 WORDS = st.sampled_from(["dog", "na", "", " ", '"', "\0", "dog1-cat2.png", "0001_a_b_0_c_0_x.png", "é", "1", "nan"])
@@ -167,20 +167,20 @@ def test_any_bytes_are_decisions_or_refused(header: bytes, noise: bytes) -> None
         path = Path(folder) / "a.csv"
         path.write_bytes(header + noise)
         with contextlib.suppress(UsageError):
-            assert all(len(one.label) == len(one.images) > 0 and all(one.decision) for one in read([path]))
+            assert all(len(one.label) == len(one.images) > 0 and all(one.decision) for one in read_observers([path]))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        read([tmp_path / "nowhere.csv"])
+        read_observers([tmp_path / "nowhere.csv"])
 
 
 def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
     trials = conflicts(MIXED)
-    (once,) = read([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
+    (once,) = read_observers([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
     with pytest.raises(UsageError, match="same image more than once"):
         image_keys([once])
     path = tmp_path / "b.csv"
     path.write_text(f"object_response,category,imagename\n{ROW}\ndog,dog,dog1-dog2.png\n{ROW}")
     with pytest.raises(UsageError, match=r"line 5: b answers the same image more than once .*, first in line 2\)"):
-        read([path])
+        read_observers([path])

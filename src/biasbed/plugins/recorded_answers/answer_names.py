@@ -7,14 +7,13 @@ import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 
-from biasbed.datasets.classes import wordnet_lemmas
+from biasbed.datasets.classes import is_wordnet_id, wordnet_lemmas
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
 
 NO_ANSWER = "na"
 LISTED = 5  # names in a message
-_WORDNET_ID = re.compile(r"n\d{8}")
 
 
 def check_answers(answers: Sequence[Decisions], classes: Collection[str] = ()) -> None:
@@ -74,10 +73,6 @@ def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
     if misspelt or len(unknown) == len(counts):
         raise UsageError(f"{problem}: {names}: {advice}")
     print(f"warning: {problem} and count as wrong: {names}", file=sys.stderr)
-
-
-def is_wordnet_id(name: str) -> bool:
-    return _WORDNET_ID.fullmatch(name) is not None
 
 
 def describe_ids(ids: Collection[str]) -> str:

@@ -9,16 +9,16 @@ import pytest
 
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
-from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.recorded import read
+from biasbed.evaluation.observer_files import read_observers
+from biasbed.plugins.recorded_answers.answer_names import check_answers
 from helpers.decision_files import Trial, write_csv
 
 
 def answers(path: Path, trials: Sequence[tuple[str, str]]) -> list[Decisions]:
     """Read (response, category) of trials from a file."""
     rows: list[Trial] = [(said, shown, f"{number}.png") for number, (said, shown) in enumerate(trials)]
-    return read([write_csv(path / "net.csv", "net", rows)])
+    return read_observers([write_csv(path / "net.csv", "net", rows)])
 
 
 @pytest.mark.parametrize(
