@@ -14,9 +14,9 @@ from torch import Tensor
 
 from biasbed.data.source import MemorySource
 from biasbed.errors import Failure
-from biasbed.prepare.autoencoder import CAETraining, train_cae
+from biasbed.plugins.deepaug.cae_network import CAETraining, train_cae
+from biasbed.plugins.deepaug.edsr_network import EDSRTraining, shrunk, train_edsr
 from biasbed.prepare.fit import fit, order, patches, rate_factor
-from biasbed.prepare.superresolution import EDSRTraining, shrunk, train_edsr
 
 
 def plain_images(count: int, height: int, width: int) -> MemorySource:

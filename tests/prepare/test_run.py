@@ -15,8 +15,8 @@ import torch
 from biasbed.data.prepared import ImagesManifest
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
-from biasbed.networks.cae import CAE
 from biasbed.networks.style import StyleTransfer
+from biasbed.plugins.deepaug.cae import CAE
 from biasbed.prepare.images import redrawn_at
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from biasbed.networks.cae import CAE
-from biasbed.networks.edsr import EDSR
-from biasbed.prepare import deepaug_cae as cae
-from biasbed.prepare import deepaug_edsr as edsr
-from biasbed.prepare.distortion import Draws
+from biasbed.plugins.deepaug import cae_distortion as cae
+from biasbed.plugins.deepaug import edsr_distortion as edsr
+from biasbed.plugins.deepaug.cae import CAE
+from biasbed.plugins.deepaug.distortion import Draws
+from biasbed.plugins.deepaug.edsr import EDSR
 from helpers.scripted import Given, Script, permutation, uniform, whole
 from replays import Case, close, weights_by_formula
 

@@ -32,11 +32,7 @@ MAKERS = Registry(
     "what",
     {
         "style_network": "biasbed.prepare.style:StyleNetwork",
-        "cae_network": "biasbed.prepare.autoencoder:CAENetwork",
-        "edsr_network": "biasbed.prepare.superresolution:EDSRNetwork",
         "stylized": "biasbed.prepare.stylize:StylizedImages",
-        "deepaug_cae": "biasbed.prepare.deepaug:CAEImages",
-        "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
         "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
         "corruptions": "biasbed.prepare.corrupted_images:CorruptionsMaker",
         "packed": "biasbed.prepare.packed_images:PackedImages",

@@ -1,4 +1,4 @@
-"""Prepared networks that methods and makers use: style transfer, compressive autoencoder, super-resolution.
+"""Prepared networks that methods and makers use: style transfer, and those of plug-ins.
 
 `prepare` trains a small one on a suite's own images or converts the authors' published weights. Either way one file
 holds the network and everything that is needed to build it again.
@@ -20,14 +20,7 @@ from biasbed.networks.weights import read_file
 from biasbed.registry import Registry
 from biasbed.system.files import sha256
 
-REGISTRY = Registry(
-    "network",
-    {
-        "style": "biasbed.networks.style:StyleTransfer",
-        "cae": "biasbed.networks.cae:CAE",
-        "edsr": "biasbed.networks.edsr:EDSR",
-    },
-)
+REGISTRY = Registry("network", {"style": "biasbed.networks.style:StyleTransfer"})
 
 
 class PreparedNetwork(nn.Module):
@@ -57,7 +50,7 @@ class PreparedNetwork(nn.Module):
 
 
 def network_class(kind: str) -> type[PreparedNetwork]:
-    """Return the class of a kind of network: `style`, `cae` or `edsr`."""
+    """Return the class of a kind of network, such as `style`."""
     loaded: type[PreparedNetwork] = REGISTRY.load(kind)
     return loaded
 

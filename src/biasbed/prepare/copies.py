@@ -14,8 +14,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen
-from biasbed.prepare.distortion import Distortion
-from biasbed.prepare.images import Copies, PooledOptions, complete, missing, same_settings
+from biasbed.prepare.images import Copies, Distortion, PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
 from biasbed.settings import build, flatten, setting, specs

@@ -27,7 +27,6 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import key_seed
 from biasbed.errors import CorruptImage, Failure, UsageError
 from biasbed.options import PrepareOptions
-from biasbed.prepare.distortion import Distortion
 from biasbed.registry import from_file, user_files
 from biasbed.settings import setting
 from biasbed.system.files import atomic_file
@@ -35,6 +34,16 @@ from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar
 
 ROWS_PER_TASK = 64
+
+
+class Distortion(Protocol):
+    """Random distortion of images. It starts with clean weights: call `redraw` before the first image."""
+
+    def redraw(self, generator: torch.Generator) -> None:
+        """Draw a new distortion of the network's weights, from the clean ones."""
+
+    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the distorted image [3,H',W'] in [0,1] of [3,H,W] in [0,1]; draws the distortion of the features."""
 
 
 @dataclass(frozen=True)

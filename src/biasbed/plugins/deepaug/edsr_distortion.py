@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.errors import UsageError
-from biasbed.networks.edsr import BLOCKS, EDSR, RANGE, SCALE
-from biasbed.prepare.distortion import (
+from biasbed.plugins.deepaug.distortion import (
     Draws,
     Weights,
     amplified,
@@ -29,6 +28,7 @@ from biasbed.prepare.distortion import (
     strongest_tap,
     turned,
 )
+from biasbed.plugins.deepaug.edsr import BLOCKS, EDSR, RANGE, SCALE
 
 WEIGHT_OPTIONS = range(17)
 NO_WEIGHTS = 17  # weight option of no distortion; never drawn

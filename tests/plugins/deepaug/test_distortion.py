@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.networks.cae import CAE, LAYERS
-from biasbed.networks.edsr import BLOCKS, EDSR
-from biasbed.prepare import deepaug_cae, deepaug_edsr
-from biasbed.prepare.distortion import Draws, Weights, scaled
+from biasbed.plugins.deepaug import cae_distortion as deepaug_cae
+from biasbed.plugins.deepaug import edsr_distortion as deepaug_edsr
+from biasbed.plugins.deepaug.cae import CAE, LAYERS
+from biasbed.plugins.deepaug.distortion import Draws, Weights, scaled
+from biasbed.plugins.deepaug.edsr import BLOCKS, EDSR
 from helpers.scripted import Script, whole
 from helpers.tensors import changed, seeded
 

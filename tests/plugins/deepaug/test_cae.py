@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
-from biasbed.networks.cae import CAE, LAYERS, binarise
-from biasbed.networks.edsr import BLOCKS, EDSR, MEAN
+from biasbed.plugins.deepaug.cae import CAE, LAYERS, binarise
+from biasbed.plugins.deepaug.edsr import BLOCKS, EDSR, MEAN
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from biasbed.networks.cae import CAE
-from biasbed.networks.edsr import EDSR
-from biasbed.prepare import deepaug_cae, deepaug_edsr
-from biasbed.prepare.deepaug_cae import CAEDistortion
-from biasbed.prepare.deepaug_edsr import EDSRDistortion
-from biasbed.prepare.distortion import Weights
+from biasbed.plugins.deepaug import cae_distortion as deepaug_cae
+from biasbed.plugins.deepaug import edsr_distortion as deepaug_edsr
+from biasbed.plugins.deepaug.cae import CAE
+from biasbed.plugins.deepaug.cae_distortion import CAEDistortion
+from biasbed.plugins.deepaug.distortion import Weights
+from biasbed.plugins.deepaug.edsr import EDSR
+from biasbed.plugins.deepaug.edsr_distortion import EDSRDistortion
 from helpers.tensors import changed, seeded
 
 Make = Callable[..., Any]

@@ -7,7 +7,6 @@ pure function of tensors and random draws.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,16 +14,6 @@ from torch.nn import functional
 from torchvision.transforms import v2
 
 Weights = dict[str, Tensor]  # a state dict whose tensors may be replaced, but are never written into
-
-
-class Distortion(Protocol):
-    """Random distortion of images. It starts with clean weights: call `redraw` before the first image."""
-
-    def redraw(self, generator: torch.Generator) -> None:
-        """Draw a new distortion of the network's weights, from the clean ones."""
-
-    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the distorted image [3,H',W'] in [0,1] of [3,H,W] in [0,1]; draws the distortion of the features."""
 
 
 class Draws:

@@ -1,4 +1,4 @@
-"""Training of a small compressive autoencoder on a user's images (Theis et al. 2017; `networks.cae`)."""
+"""Training of a small compressive autoencoder on a user's images (Theis et al. 2017; `cae`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
-from biasbed.networks.cae import CAE, LAYERS, SMALLEST
+from biasbed.plugins.deepaug.cae import CAE, LAYERS, SMALLEST
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting

@@ -11,10 +11,10 @@ import torch
 from biasbed.config import Auto
 from biasbed.data.source import Source
 from biasbed.networks import frozen
+from biasbed.plugins.deepaug.cae_distortion import CAEDistortion
+from biasbed.plugins.deepaug.edsr_distortion import EDSRDistortion
 from biasbed.prepare.copies import ImagesMaker, ImagesOptions
-from biasbed.prepare.deepaug_cae import CAEDistortion
-from biasbed.prepare.deepaug_edsr import EDSRDistortion
-from biasbed.prepare.distortion import Distortion
+from biasbed.prepare.images import Distortion
 from biasbed.prepare.networks import WeightsOptions
 from biasbed.settings import setting
 

@@ -1,4 +1,4 @@
-"""Training of a small EDSR on a user's images (Lim et al. 2017, section 4; `networks.edsr`)."""
+"""Training of a small EDSR on a user's images (Lim et al. 2017, section 4; `edsr`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.errors import UsageError
-from biasbed.networks.edsr import EDSR, RANGE, SCALE
+from biasbed.plugins.deepaug.edsr import EDSR, RANGE, SCALE
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting

@@ -1,7 +1,7 @@
 """DeepAugment with a compressive autoencoder: Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4.
 
 The options, their distributions and their quirks are those of the program that made the authors' images;
-docs/methods/deepaugment.md lists them. Layers are counted in the order of the forward pass (`networks.cae.LAYERS`): 8
+docs/methods/deepaugment.md lists them. Layers are counted in the order of the forward pass (`cae.LAYERS`): 8
 is the last of the encoder, 9 and 10 are the decoder's first block (10 is transposed), 11 to 16 its residual blocks.
 """
 
@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.errors import UsageError
-from biasbed.networks.cae import CAE, LAYERS, binarise
-from biasbed.prepare.distortion import (
+from biasbed.plugins.deepaug.cae import CAE, LAYERS, binarise
+from biasbed.plugins.deepaug.distortion import (
     Draws,
     Weights,
     amplified,
