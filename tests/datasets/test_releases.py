@@ -21,7 +21,7 @@ from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.datasets.metadata_csv import TableData
 from biasbed.datasets.mnist import MNISTDomains
 from biasbed.datasets.releases import Release, read_releases
-from biasbed.prepare import birds
+from biasbed.plugins.waterbirds import birds
 from biasbed.suites import robustness
 from helpers.commands import ROOT
 

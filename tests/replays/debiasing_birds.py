@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from biasbed.prepare.waterbirds import blend, cover
+from biasbed.plugins.waterbirds.maker import blend, cover
 from replays import Case
 
 

@@ -33,7 +33,6 @@ MAKERS = Registry(
     {
         "style_network": "biasbed.prepare.style:StyleNetwork",
         "stylized": "biasbed.prepare.stylize:StylizedImages",
-        "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
         "corruptions": "biasbed.prepare.corrupted_images:CorruptionsMaker",
         "packed": "biasbed.prepare.packed_images:PackedImages",
         "check": "biasbed.prepare.doctor:Check",

@@ -30,7 +30,6 @@ DATA_SETS = DataSetRegistry(
         "corrupted_cifar10": "biasbed.datasets.corrupted_cifar10:CorruptedCIFAR10",
         "corrupted_cifar10_type1": "biasbed.datasets.corrupted_cifar10:CorruptedCIFAR10Type1",
         "waterbirds": "biasbed.datasets.metadata_csv:Waterbirds",
-        "waterbirds_ac": "biasbed.datasets.waterbirds:ComposedWaterbirds",
         "celeba": "biasbed.datasets.metadata_csv:CelebA",
         "bffhq": "biasbed.datasets.faces:BFFHQ",
         "bffhq_ac": "biasbed.datasets.faces:ComposedBFFHQ",

@@ -16,8 +16,8 @@ from PIL import Image
 from biasbed.data.decoding import open_file
 from biasbed.datasets.metadata_csv import Waterbirds
 from biasbed.errors import UsageError
+from biasbed.plugins.waterbirds.birds import label_of, numbers
 from biasbed.prepare import images
-from biasbed.prepare.birds import label_of, numbers
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve

@@ -21,9 +21,9 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DATA_SETS
 from biasbed.datasets.metadata_csv import refuse_missing
-from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
-from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, assign, find_originals
+from biasbed.plugins.waterbirds.birds import CLASSES, CUB, Composed, Places, assign, find_originals
+from biasbed.plugins.waterbirds.data_set import SEVERITY, ComposedWaterbirds, composition
 from biasbed.prepare.images import PooledOptions, SingleFiles, complete, missing, same_settings
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
