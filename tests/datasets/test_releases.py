@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 import biasbed.datasets
-from biasbed.datasets import bar, cifar, deepfashion, faces
+from biasbed.datasets import bar, cifar, faces
 from biasbed.datasets.base import DataSet, OnDisk, OwnFolder
 from biasbed.datasets.cifar import Batches, CorruptedArrays
 from biasbed.datasets.corruption_benchmarks import SEVERITIES
@@ -21,6 +21,8 @@ from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.datasets.metadata_csv import TableData
 from biasbed.datasets.mnist import MNISTDomains
 from biasbed.datasets.releases import Release, read_releases
+from biasbed.plugins.deepfashion import data_set as deepfashion
+from biasbed.plugins.deepfashion.data_set import DeepFashionRemixed
 from biasbed.plugins.waterbirds import birds
 from biasbed.suites import robustness
 from helpers.commands import ROOT
@@ -66,7 +68,7 @@ def number_of_classes(data: OnDisk) -> int | None:
         return len(cifar.CLASSES[data.classes_of])
     if isinstance(data, TableData):
         return len(set(data.labels.values()))
-    lists = {bar.Bar: bar, faces.BFFHQ: faces, faces.ComposedBFFHQ: faces, deepfashion.DeepFashionRemixed: deepfashion}
+    lists = {bar.Bar: bar, faces.BFFHQ: faces, faces.ComposedBFFHQ: faces, DeepFashionRemixed: deepfashion}
     modules = [module for cls, module in lists.items() if isinstance(data, cls)]
     return len(modules[0].CLASSES) if modules else None
 

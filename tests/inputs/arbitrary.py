@@ -22,11 +22,11 @@ from biasbed.analysis.options import CompareOptions
 from biasbed.api.comparison import read_scores
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DivisionRequest
-from biasbed.datasets.deepfashion import _read_garments
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.errors import UsageError
 from biasbed.evaluation.observer_files import read_observers
+from biasbed.plugins.deepfashion.data_set import _read_garments
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table

@@ -14,7 +14,6 @@ REGISTRY = Registry(
         "debiasing": "biasbed.suites.debiasing:Debiasing",
         "biasbed": "biasbed.suites.biasbed:BiasBed",
         "robustness": "biasbed.suites.robustness:Robustness",
-        "deepfashion": "biasbed.suites.deepfashion:DeepFashion",
     },
     base="biasbed.suites.suite:Suite",
 )

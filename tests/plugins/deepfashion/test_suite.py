@@ -13,9 +13,9 @@ from PIL import Image
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from biasbed import cli, record
-from biasbed.datasets.deepfashion import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
+from biasbed.plugins.deepfashion.data_set import CLASSES, SHIFTS, SPLITS, DeepFashionRemixed
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
 from helpers.commands import SHARED

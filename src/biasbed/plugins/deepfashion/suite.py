@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.data import transforms
-from biasbed.datasets.deepfashion import CLASSES, SHIFTS, DeepFashionRemixed
 from biasbed.errors import UsageError
+from biasbed.plugins.deepfashion.data_set import CLASSES, SHIFTS, DeepFashionRemixed
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
 from biasbed.suites.files import FileSettings, FileSuite
