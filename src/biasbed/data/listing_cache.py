@@ -18,7 +18,7 @@ import os
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,12 +33,10 @@ from biasbed.system.places import own_home
 LEAST = 1000  # images; listing a smaller tree is faster than reading its cache file
 SETTLED = 2.0  # seconds since the last change of a folder: a further change within a clock tick would not show
 SAMPLED = 128  # sizes compared at each opening: if 5 % of the files changed, this detects it with 99.9 %
-CHECKED = 30.0  # seconds for which a tree that was just opened needs no second check when its sizes are read
 THREADS = 16  # for waiting on a slow disk, not for computing
 _PART = 1024  # folders per task: a task for each folder would cost more than its stat
 _END = "\0"  # occurs in no file name
 _MASK = 2**64 - 1  # an inode may use all bits, a time may be before 1970
-_STAMP = "stamp"  # key of the folder's stamp in a cached table
 
 Stamp = tuple[int, int, int]  # inode, mtime, ctime; ctime changes with the content even if mtime is set back
 
@@ -82,10 +80,6 @@ def _stamp_array(stamps: Iterable[Stamp]) -> np.ndarray:
     return np.array(numbers, dtype=np.uint64).reshape(-1, 3)
 
 
-# Cache files that this process has just written or found current: path -> (stamp of the file, time).
-_checked: dict[Path, tuple[Stamp, float]] = {}
-
-
 def read_listing(root: Path, names: Sequence[str]) -> CachedListing | None:
     """Return the current listing of these sub-folders; None if the cache does not have it."""
     cached = _read(root)
@@ -114,11 +108,8 @@ def write_listing(
 
 
 def read_sizes(root: Path, images: Names) -> np.ndarray | None:
-    """Return the sizes of the images in bytes [N] int64; None if the cache lacks one, or a file has changed.
-
-    The folders of a tree that was opened a moment ago are not checked again.
-    """
-    cached = _read(root, CHECKED) if len(images) >= LEAST else None
+    """Return the sizes of the images in bytes [N] int64; None if the cache lacks one, or a file has changed."""
+    cached = _read(root) if len(images) >= LEAST else None
     if cached is None or len(cached.sizes) != len(images) or cached.images != images.joined(_END):
         return None
     sample = random.Random().sample(range(len(images)), min(SAMPLED, len(images)))
@@ -130,71 +121,34 @@ def read_sizes(root: Path, images: Names) -> np.ndarray | None:
 
 def write_sizes(root: Path, images: Names, sizes: np.ndarray) -> None:
     """Add the sizes [N] of the images to the cache, if it has their listing."""
-    cached = _read(root, CHECKED) if len(images) >= LEAST else None
+    cached = _read(root) if len(images) >= LEAST else None
     if cached is not None and cached.images == images.joined(_END):
         _write(root, replace(cached, sizes=sizes))
-
-
-def cached_table(
-    folder: Path, read: Callable[[], Mapping[str, np.ndarray]], files: Sequence[Path] = (), key: str = ""
-) -> Mapping[str, np.ndarray]:
-    """Return the arrays that `read` makes of the files in a folder; cached until a file is added, removed or renamed.
-
-    For labels in hundreds of thousands of files. files: those whose change is noticed too; of others, one that is
-    overwritten in place is not. key: of how they are read.
-    """
-    try:
-        stamps = [stamp(os.stat(path)) for path in (folder, *files)]
-        path = _cache_path(folder).with_suffix(".npz")
-    except RuntimeError:  # there is no home
-        return read()
-    current = np.append(_stamp_array(stamps).reshape(-1), np.uint64(zlib.crc32(key.encode())))
-    with contextlib.suppress(Exception), np.load(path) as cached:  # a damaged file may raise nearly anything
-        if np.array_equal(cached[_STAMP], current):
-            return {name: cached[name] for name in cached.files if name != _STAMP}
-    table = read()
-    if max(changed for _, _, changed in stamps) < (time.time() - SETTLED) * 1e9:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path, durable=False) as temporary, temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{_STAMP: current, **table})
-    return table
 
 
 def forget(root: Path) -> None:
     """Remove a folder's cache files: its next opening lists it and reads all sizes and its table."""
     with contextlib.suppress(RuntimeError):
-        for path in (_cache_path(root), _cache_path(root).with_suffix(".npz")):
+        path = cache_path(root)
+        for file in (path, path.with_suffix(".npz")):
             with contextlib.suppress(OSError):
-                path.unlink()
+                file.unlink()
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
-def _cache_path(root: Path) -> Path:
+def cache_path(root: Path) -> Path:
     """Return the path of a folder's cache file. Raises RuntimeError if there is no home."""
     name = hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:16]
     return own_home() / "cache" / "listings" / name
 
 
-def _read(root: Path, trusted: float = 0.0) -> CachedListing | None:
-    """Return the cached listing of a folder if it is current; None if it is not, or if the file is damaged.
-
-    trusted: seconds for which folders that were just checked are not checked again. The next opening notices a change
-    within that time, because an opening always checks.
-    """
+def _read(root: Path) -> CachedListing | None:
+    """Return the cached listing of a folder if it is current; None if it is not, or if the file is damaged."""
     try:
-        path = _cache_path(root)
-        file, now = stamp(os.stat(path)), time.monotonic()
-        cached = _parse(path.read_bytes())
-        checked, when = _checked.get(path, (None, 0.0))
-        if checked == file and now - when < trusted:
-            return cached
-        if not cached.is_current(root):
-            return None
-        _checked[path] = file, now
-        return cached
+        cached = _parse(cache_path(root).read_bytes())
+        return cached if cached.is_current(root) else None
     except Exception:  # a damaged file may raise nearly anything
         return None
 
@@ -226,8 +180,7 @@ def _write(root: Path, listing: CachedListing) -> None:
     header |= {"unread": listing.unread, "suffixes": sorted(EXTENSIONS)}
     head, body = json.dumps(header).encode(), b"".join(parts)
     with contextlib.suppress(OSError, RuntimeError):  # the home is full, read-only or missing
-        path = _cache_path(root)
+        path = cache_path(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, durable=False) as temporary:
             temporary.write_bytes(b"\n".join([b"%08x" % zlib.crc32(body, zlib.crc32(head)), head, body]))
-        _checked[path] = stamp(os.stat(path)), time.monotonic()

@@ -8,7 +8,10 @@ otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import UsageError, listed
+from biasbed.system.files import atomic_file
 from biasbed.system.strict import MANY_PARTS, read_json
 
 CLASSES = (
@@ -148,7 +152,7 @@ def garments(folder: Path, part: str) -> Garments:
         if not (part_folder / name).is_dir():
             raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
     with reading():
-        table = listing_cache.cached_table(part_folder / ANNOTATIONS, lambda: _read(part_folder / ANNOTATIONS))
+        table = _read_cached(part_folder / ANNOTATIONS)
         images = scan(part_folder / IMAGES)[1]
     files = {Path(name).stem: name for name in images}
     stems = table["stems"].tolist()
@@ -157,6 +161,25 @@ def garments(folder: Path, part: str) -> Garments:
             raise UsageError(f"{part_folder}: {len(lost)} have no {kind}: {listed(sorted(lost), 3)}")
     ids = [f"{part}/{IMAGES}/{files[stem]}" for stem in stems]
     return Garments(ids, table["row"], table["kind"], table["shown"])
+
+
+def _read_cached(annotations: Path) -> dict[str, np.ndarray]:
+    """Return what `_read` does; cached until a file is added, removed or renamed, as there are 200,000."""
+    try:
+        path = listing_cache.cache_path(annotations).with_suffix(".npz")
+    except RuntimeError:  # there is no home
+        return _read(annotations)
+    stamp = listing_cache.stamp(os.stat(annotations))
+    with contextlib.suppress(Exception), np.load(path) as cached:  # a damaged file may raise nearly anything
+        if str(cached["stamp"]) == str(stamp):
+            return dict(cached)
+    table = _read(annotations)
+    if max(stamp[1:]) < (time.time() - listing_cache.SETTLED) * 1e9:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path, durable=False) as temporary, temporary.open("wb") as file:
+                np.savez(file, allow_pickle=False, stamp=str(stamp), **table)
+    return table
 
 
 def _read(annotations: Path) -> dict[str, np.ndarray]:
