@@ -18,7 +18,7 @@ from biasbed.settings import setting
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import exclusive
 
-PARTIAL = ".partial"  # ending of a folder that is being written
+PARTIAL = ".{}.partial"  # name of a folder that is being written, hidden from whoever lists data sets
 TABLE = "metadata.csv"  # of images with biases, as `train=<folder>` reads it
 
 
@@ -91,7 +91,7 @@ def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
     assert shards is not None
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already: remove it, or give another unpacked.into")
-    partial = target.with_name(target.name + PARTIAL)
+    partial = target.with_name(PARTIAL.format(target.name))
     with exclusive(partial, "unpacked"), failures(partial):
         count = _write(shards, partial, columns)
         partial.rename(target)
