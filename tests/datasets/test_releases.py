@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 import biasbed.datasets
-from biasbed.datasets import bar, cifar, faces
+from biasbed.datasets import bar, biased, cifar, faces
 from biasbed.datasets.base import DataSet, OnDisk, OwnFolder
 from biasbed.datasets.cifar import Batches, CorruptedArrays
 from biasbed.datasets.corruption_benchmarks import SEVERITIES
@@ -44,6 +44,7 @@ def data_sets() -> dict[str, OnDisk]:
     for module in pkgutil.iter_modules(biasbed.datasets.__path__, "biasbed.datasets."):
         importlib.import_module(module.name)
     assert list(robustness.SETS)  # imports the data sets of plug-ins, too
+    assert all(map(biased.DATA_SETS.load, biased.DATA_SETS))
     ours = [
         cls
         for cls in subclasses(OnDisk)

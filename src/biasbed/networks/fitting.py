@@ -135,9 +135,11 @@ def _with_head(
     if weight is None or weight.shape[1:] != features:
         return tensors
     layer = layers[0]
-    found = {f"{head}.{name}": keys[f"{layer}.{name}"] for name in ("weight", "bias") if f"{layer}.{name}" in keys}
-    _refuse_unusable(found, layer, source)
-    return {key: value for key, value in tensors.items() if not key.startswith(f"{layer}.")} | found
+    head_tensors = {
+        f"{head}.{name}": keys[f"{layer}.{name}"] for name in ("weight", "bias") if f"{layer}.{name}" in keys
+    }
+    _refuse_unusable(head_tensors, layer, source)
+    return {key: value for key, value in tensors.items() if not key.startswith(f"{layer}.")} | head_tensors
 
 
 def _beside(match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:

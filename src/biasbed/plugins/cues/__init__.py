@@ -1,4 +1,4 @@
-"""What a model looks at: six data sets that isolate a cue, and cue profiles of shape, texture, background and more."""
+"""Cues that a model uses: six data sets that isolate one, and profiles of shape, texture, background and more."""
 
 from __future__ import annotations
 

@@ -126,14 +126,14 @@ class BiasRow(NamedTuple):
     bias: str
 
 
-class Layout(NamedTuple):
+class ShardLayout(NamedTuple):
     """Place of each image in the order of the shards."""
 
     paths: list[str]  # below the data set's folder, without a suffix if the shard has none; empty: left out
     biases: list[BiasRow]  # of every image; empty if there are no biases
 
 
-def find_layout(shards: Shards, columns: StatedColumns) -> Layout:
+def find_layout(shards: Shards, columns: StatedColumns) -> ShardLayout:
     """Read the labels of all shards and return where their images belong.
 
     Raises UsageError, which names the shard, if one is damaged or an image does not fit.
@@ -150,11 +150,11 @@ def find_layout(shards: Shards, columns: StatedColumns) -> Layout:
     kept = _labelled_rows(shards, images, splits)
     paths = _paths(images, splits, kept)
     if not any(BIAS in shard.values for shard in images):
-        return Layout(paths, [])
+        return ShardLayout(paths, [])
     stored = list(itertools.chain.from_iterable(shard.paths for shard in images))
     if len(set(stored)) == len(stored) and all(has_suffix(name) and not os.path.isabs(name) for name in stored):
         paths = [name if is_kept else "" for name, is_kept in zip(stored, kept, strict=True)]
-    return Layout(paths, _bias_rows(images, splits))
+    return ShardLayout(paths, _bias_rows(images, splits))
 
 
 def _refuse_missing(shards: Shards) -> None:

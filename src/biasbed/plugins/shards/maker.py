@@ -64,10 +64,10 @@ class Unpack(Maker[UnpackOptions]):
             raise UsageError("say what to unpack, and where to: data_dir=<folder of shards> unpacked.into=<folder>")
         root, target = Path(source).expanduser(), Path(into).expanduser()
         columns = StatedColumns.parse(self.options.unpacked.columns)
-        found = list(_find_all(root))
-        if not found:
+        folders = list(_find_all(root))
+        if not folders:
             raise UsageError(f"{root} has no Parquet or WebDataset shards")
-        for folder in found:
+        for folder in folders:
             _unpack(folder, target / folder.relative_to(root), columns)
         return target
 
