@@ -25,13 +25,16 @@ from pyarrow import parquet
 from sides import Goal, Row, interleaved, ratios
 from torchvision import transforms as reference
 
-from biasbed.config import WHOLE, Augment, Preprocess
-from biasbed.data import pack_index, packed, transforms
+from biasbed.config import Augment, Preprocess
+from biasbed.data import transforms
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.image_store import ImageStore
 from biasbed.datasets.releases import read_releases
 from biasbed.evaluation.test_cache import CachedSet
-from biasbed.prepare.packed_images import PackedForm, pack
+from biasbed.plugins.packed import index as pack_index
+from biasbed.plugins.packed import pack as packed
+from biasbed.plugins.packed.maker import PackedForm, pack
+from biasbed.plugins.packed.pack import WHOLE
+from biasbed.plugins.packed.store import PackStore
 
 TITLE = "Packed images"
 HOW = (
@@ -49,7 +52,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     target = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
     target.mkdir(parents=True, exist_ok=True)
     pack(plain, plain.fingerprint(), target, form, processes=1)
-    return plain.reading_from(ImageStore(store, form.name))
+    return plain.reading_from(PackStore(store, form.name))
 
 
 def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:

@@ -178,7 +178,6 @@ class Augment:
             )
 
 
-WHOLE = "whole"  # form of packed images that are byte for byte the files
 RESIZED = re.compile(r"[1-9]\d*-(raw|jpeg[1-9]\d?0?)")  # form of packed images that were resized once
 
 

@@ -34,7 +34,6 @@ MAKERS = Registry(
         "style_network": "biasbed.prepare.style:StyleNetwork",
         "stylized": "biasbed.prepare.stylize:StylizedImages",
         "corruptions": "biasbed.prepare.corrupted_images:CorruptionsMaker",
-        "packed": "biasbed.prepare.packed_images:PackedImages",
         "check": "biasbed.prepare.doctor:Check",
     },
     base="biasbed.prepare.maker:Maker",

@@ -14,9 +14,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from biasbed.data import packed, prepared
 from biasbed.data.decoding import as_pillow_decodes
-from biasbed.data.image_store import ImageStore
+from biasbed.data.image_store import make_store
 from biasbed.data.source import Source
 from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSet, OnDisk, letters
@@ -124,7 +123,7 @@ def open_parts(
     for column in columns:
         refuse_unknown(column, COLUMNS, f"columns: there is no column '{column}'")
     identifier, sources = _open_sources(name, _Folder(name, data_dir), seed, severity, image_size)
-    images = ImageStore(prepared.base("auto") / packed.STORE)
+    images = make_store()
     parts = {part: Images(images.attach(source), transform, columns) for part, source in sources.items()}
     return LoadedDataSet(identifier, parts)
 

@@ -59,14 +59,11 @@ def make_suite(config: Config) -> Suite[Any]:
 
 def _image_store(config: Config) -> ImageStore:
     """Return the store that the settings ask for. A user's suite may have `data` of its own."""
-    from biasbed.config import WHOLE, DataSettings
-    from biasbed.data import packed, prepared
-    from biasbed.data.image_store import ImageStore
+    from biasbed.config import DataSettings
+    from biasbed.data.image_store import make_store
 
     form = config.data.packed if isinstance(config.data, DataSettings) else DataSettings.packed
-    if form == "no":
-        return ImageStore()
-    return ImageStore(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
+    return make_store(config.prepared_dir, form)
 
 
 def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:

@@ -22,13 +22,16 @@ from pyarrow import parquet
 from biasbed import cli
 from biasbed.batch import MAIN
 from biasbed.config import Augment
-from biasbed.data import image_store, pack_index, packed, transforms
+from biasbed.data import transforms
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.image_store import ImageStore
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.errors import Failure, UnfitImage, UsageError
-from biasbed.prepare import packed_images
+from biasbed.plugins.packed import index as pack_index
+from biasbed.plugins.packed import maker as packed_images
+from biasbed.plugins.packed import pack as packed
+from biasbed.plugins.packed import store as pack_store
+from biasbed.plugins.packed.store import PackStore
 from biasbed.prepare.run import _config, prepare
 from biasbed.suites import open_suite
 from biasbed.system import files
@@ -40,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.setattr(packed_images, "SHARD_BYTES", 8000)  # so that a few images make several shards
-    image_store._warned.clear()
+    pack_store._warned.clear()
     return tmp_path / "home"
 
 
@@ -71,7 +74,7 @@ def pack_of(home: Path, source: str = "photo", form: str = "whole") -> Path:
 
 def opened(data: Path, home: Path, form: str = "whole") -> FolderSource:
     """The training folder as suites open it, reading from packs."""
-    store = ImageStore(home / "prepared" / packed.STORE, form)
+    store = PackStore(home / "prepared" / packed.STORE, form)
     return open_folder(data / "photo", "photo").reading_from(store)
 
 
@@ -365,4 +368,4 @@ def test_the_suites_of_domains_read_all_parts_from_packs(data: Path, home: Path,
     without = open_suite(_config({**chosen, "data.packed": "no"}))
     material = without.material()
     assert isinstance(material, FolderSource)
-    assert material.images.find(material.root, material.ids[0]) is None
+    assert material.images.checksum(material.root, material.ids[0]) is None

@@ -1,6 +1,6 @@
 """Packing of a suite's images into Parquet shards: in several processes, resumable shard by shard.
 
-`data.packed` describes the files and reads them.
+`pack` describes the files and reads them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from typing import Any, Literal
 import numpy as np
 import simplejpeg
 
-from biasbed.config import LARGEST_SIDE, WHOLE
-from biasbed.data import pack_index, packed, prepared, transforms
+from biasbed.config import LARGEST_SIDE
+from biasbed.data import prepared, transforms
 from biasbed.data.decoding import open_content
 from biasbed.data.folders import FolderSource
 from biasbed.data.image_store import ImageStore
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
+from biasbed.plugins.packed import index as pack_index
+from biasbed.plugins.packed import pack as packed
+from biasbed.plugins.packed.pack import WHOLE
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting

@@ -1,7 +1,7 @@
 """Packed images: the files of a source in a few large Parquet files, memory-mapped and read image by image.
 
 `<prepared_dir>/packed/<source>-<fingerprint>-<form>/` has the shards `images-00000.parquet` and so on, and
-`index` (`data.pack_index`), which is written last. The form `whole` has the files byte for byte; `256-jpeg90` and
+`index` (`index`), which is written last. The form `whole` has the files byte for byte; `256-jpeg90` and
 `256-raw` have images that were resized once. A source reads from a pack whose fingerprint is its own.
 
 A shard is an ordinary Parquet file with the columns of image data sets on the Hugging Face hub. Its images are
@@ -22,14 +22,15 @@ import torch
 from torch import Tensor
 
 from biasbed import record
-from biasbed.data import pack_index
 from biasbed.data.decoding import open_content
-from biasbed.data.pack_index import AGAIN, name_key, shard_name
 from biasbed.data.source import Picture
 from biasbed.errors import UnfitImage, UsageError
+from biasbed.plugins.packed import index as pack_index
+from biasbed.plugins.packed.index import AGAIN, name_key, shard_name
 
 STORE = "packed"  # folder of all packs in `prepared_dir`
 INDEX = "index"
+WHOLE = "whole"  # form of packed images that are byte for byte the files
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,154 @@
+"""Store of packed images: the packs that the sources of a suite read, found by the sources' fingerprints.
+
+Answers: Where is a picture opened: from its file, or from a pack?
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biasbed import record
+from biasbed.data import prepared
+from biasbed.data.image_store import ImageStore
+from biasbed.data.names import relative_prefix
+from biasbed.data.source import Picture, Source
+from biasbed.errors import MissingData, UsageError
+from biasbed.plugins.packed import index as pack_index
+from biasbed.plugins.packed.index import AGAIN
+from biasbed.plugins.packed.pack import INDEX, STORE, WHOLE, Pack
+from biasbed.system import commands
+
+log = logging.getLogger(__name__)
+_FOLDER = re.compile(r".*-(?P<fingerprint>[0-9a-f]{16})-(?P<form>whole|\d+-raw|\d+-jpeg\d+)")
+
+
+class _Bound(NamedTuple):
+    """Pack that has the files below a folder."""
+
+    root: str
+    pack: Pack
+
+
+class PackStore(ImageStore):
+    """Packs of image folders in one form: those with the fingerprint of a source that reads here."""
+
+    def __init__(self, folder: Path, form: str = WHOLE) -> None:
+        """folder: of all packs. form: of the packs that are read."""
+        self.folder, self.form = folder, form
+        self._bound: list[_Bound] = []
+        self._prefixes: dict[Path, list[tuple[str, bool, Pack]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_prefixes": {}}
+
+    @functools.cached_property
+    def _folders(self) -> dict[str, Path]:
+        """Folder of each pack of this form by its source's fingerprint."""
+        folders = {}
+        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
+            match = _FOLDER.fullmatch(path.name)
+            if match and match["form"] == self.form and (path / INDEX).is_file():
+                folders[match["fingerprint"]] = path
+        return folders
+
+    def bind(self, source: Source, folder: Path, fingerprint: Callable[[], str]) -> None:
+        """Let a source's files below a folder be read from the pack with its fingerprint, unless a pack has them.
+
+        Warns about a pack of the same folder that has other images. Raises MissingData as `attach` does.
+        """
+        names = source.ids[:1] if self.form == WHOLE else source.ids
+        if (self._folders or self.form != WHOLE) and not all(self.find(folder, name) for name in names):
+            self._bind(source, folder, fingerprint())
+
+    def _bind(self, source: Source, folder: Path, fingerprint: str) -> None:
+        root = os.path.abspath(folder)
+        pack_folder = self._folders.get(fingerprint)
+        if pack_folder is not None:
+            if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
+                pack = Pack(pack_folder)
+                if (pack.about.fingerprint, pack.about.form) != (fingerprint, self.form):
+                    raise UsageError(f"{pack_folder} is a pack of other images than its name says; {AGAIN}")
+                self._bound.append(_Bound(root, pack))
+                self._prefixes.clear()
+        elif self.form != WHOLE:
+            if not all(self.find(folder, name) for name in source.ids):
+                flags = {"what": "packed", "packed.side": self.form.split("-")[0]}
+                command = commands.typed("prepare", flags)
+                raise MissingData(
+                    f"data.packed={self.form}: the images of '{source.name}' in {root} are not packed so, or have "
+                    f"changed since: {command}, with this command's suite and data_dir"
+                )
+        else:
+            self._warn_of_other(source.name, root, fingerprint)
+
+    def mark(self, fingerprint: str) -> str:
+        """Return the fingerprint of images that are read here: another one if they were resized."""
+        return fingerprint if self.form == WHOLE else record.digest([fingerprint, self.form])
+
+    def _warn_of_other(self, name: str, root: str, fingerprint: str) -> None:
+        """Warn if there is a pack of the same name and folder, made when the images had another fingerprint."""
+        for packed_fingerprint, folder in self._folders.items():
+            is_bound = any(bound.pack.folder == folder for bound in self._bound)  # of which this is a part
+            if is_bound or folder in _warned or not folder.name.startswith(f"{record.slug(name)}-"):
+                continue
+            _warned.add(folder)
+            with contextlib.suppress(UsageError):
+                if pack_index.read(folder / INDEX).about.root == root:
+                    log.warning(
+                        "the packed images %s are not read: '%s' in %s has changed since it was packed (fingerprint "
+                        "%s, now %s); prepare what=packed again",
+                        *(folder, name, root, packed_fingerprint, fingerprint),
+                    )
+
+    def find(self, root: Path, name: str) -> tuple[Pack, int] | None:
+        """Return the pack that has a file, and the file's position there; None if no pack has it."""
+        if root not in self._prefixes:
+            self._prefixes[root] = self._related(os.path.abspath(root))
+        for prefix, is_above, pack in self._prefixes[root]:
+            if is_above:
+                at = pack.find(prefix + name)
+            else:
+                at = pack.find(name[len(prefix) :]) if name.startswith(prefix) else None
+            if at is not None:
+                return pack, at
+        return None
+
+    def _related(self, root: str) -> list[tuple[str, bool, Pack]]:
+        """Return (prefix, is_above, pack) of the packs of this folder, and of folders above or below it.
+
+        A pack's name of a file is that below `root` with the prefix before it; without it if the pack is of a folder
+        below.
+        """
+        related = []
+        for bound in self._bound:
+            relation = relative_prefix(bound.root, root)
+            if relation is not None:
+                related.append((*relation, bound.pack))
+        return related
+
+    def open(self, root: Path, name: str) -> Picture | None:
+        """Open a packed image without decoding it; None if no pack has it."""
+        if not self._bound:
+            return None
+        position = self.find(root, name)
+        return None if position is None else position[0].open(position[1], root / name)
+
+    def checksum(self, root: Path, name: str) -> int | None:
+        """Return the CRC-32 of a packed image; None if no pack has it."""
+        position = self.find(root, name) if self._bound else None
+        return None if position is None else position[0].checksum(position[1])
+
+
+_warned: set[Path] = set()  # packs of changed sources that were reported
+
+
+def make_pack_store(prepared_dir: str, form: str) -> PackStore:
+    """Return the store of the packs in `prepared_dir`. form: `data.packed`."""
+    return PackStore(prepared.base(prepared_dir) / STORE, WHOLE if form == "auto" else form)
