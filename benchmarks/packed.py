@@ -29,12 +29,12 @@ from biasbed.config import Augment, Preprocess
 from biasbed.data import transforms
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.datasets.releases import read_releases
-from biasbed.evaluation.test_cache import CachedSet
 from biasbed.plugins.packed import index as pack_index
 from biasbed.plugins.packed import pack as packed
 from biasbed.plugins.packed.maker import PackedForm, pack
 from biasbed.plugins.packed.pack import WHOLE
 from biasbed.plugins.packed.store import PackStore
+from biasbed.plugins.test_images.image_cache import CachedSet
 
 TITLE = "Packed images"
 HOW = (

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,8 +43,8 @@ from biasbed.evaluation.pieces import (
     keeps_top,
     make_decisions,
 )
-from biasbed.evaluation.test_cache import CachedSet, TestCache
 from biasbed.networks.network import as_input
+from biasbed.plugin_loader import Offered
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
 
@@ -70,6 +70,33 @@ def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> 
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
+class CachedImages(Protocol):
+    """Prepared images of one set that an earlier test has kept."""
+
+    def read(self, row: int, version: int) -> Tensor | None:
+        """Return an image [C,H,W]; None if it is not kept in this version (`Source.version`)."""
+
+    def write(self, row: int, version: int, image: Tensor) -> None:
+        """Keep an image of this version."""
+
+    def close(self) -> None:
+        """Let go of the images."""
+
+
+class ImageCache(Protocol):
+    """Cache of the test images of one training or evaluation."""
+
+    def open(self, sets: Sequence[EvaluationSet]) -> Mapping[str, CachedImages]:
+        """Return the images of the sets that are kept, by name."""
+
+    def describe(self, cached: Mapping[str, CachedImages]) -> str:
+        """Describe in a line what is kept; empty if there is nothing to say."""
+
+
+# Functions of (config, number of tests, loader processes) to a cache, of which the first counts.
+_CACHES: Offered[Callable[[Config, int, int], ImageCache]] = Offered("image_cache")
+
+
 class Evaluator:
     """Decides all images of all sets from one loader, sharded over ranks without padding or repetition."""
 
@@ -82,7 +109,7 @@ class Evaluator:
         workers: int,
         skip_corrupt: bool,
         done: Mapping[str, Collection[int]] = MappingProxyType({}),
-        cache: TestCache | None = None,
+        cache: ImageCache | None = None,
         scores: ScoreSettings = NO_SCORES,
     ) -> None:
         """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any.
@@ -94,7 +121,7 @@ class Evaluator:
         self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
         self.cache, self.scores = cache, scores
         self.capture = FeatureCapture()
-        self.cached = {} if cache is None else cache.open(sets)
+        self.cached: Mapping[str, CachedImages] = {} if cache is None else cache.open(sets)
         self.coming: list[Piece] = []
         for number, evaluation_set in enumerate(sets):
             done_pieces = done.get(evaluation_set.name, ())
@@ -113,10 +140,11 @@ class Evaluator:
     def from_config(cls, sets: Sequence[EvaluationSet], config: Config, group: Group, times: int = 1) -> Evaluator:
         """Return the evaluator that a run's settings ask for. times: how often it will test."""
         precision, workers = Precision(config.precision, group.device), number_of_workers(config.workers, group.world)
-        cache = TestCache(config, times, workers * group.world)
+        make_cache = next(iter(_CACHES.values()), None)
+        cache = None if make_cache is None else make_cache(config, times, workers * group.world)
         settings = group, precision, config.eval_batch_size, workers, config.corrupt == "skip"
         evaluator = cls(sets, *settings, cache=cache, scores=config.scores)
-        line = cache.describe(evaluator.cached)
+        line = "" if cache is None else cache.describe(evaluator.cached)
         if line and not group.rank:
             print(line, file=sys.stderr)
         return evaluator
@@ -327,7 +355,9 @@ def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) 
 class _Images(Dataset[Any]):
     """Images by (piece, row): each transformed, or the error of a file that can't be decoded."""
 
-    def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece], cached: Mapping[str, CachedSet]) -> None:
+    def __init__(
+        self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece], cached: Mapping[str, CachedImages]
+    ) -> None:
         self.sets = [sets[piece.set] for piece in pieces]
         self.cached = [cached.get(evaluation_set.name) for evaluation_set in self.sets]
 

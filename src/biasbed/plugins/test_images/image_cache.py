@@ -22,7 +22,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ class TestCache:
     def folder(self) -> Path:
         return own_home() / "cache" / "tests"
 
-    def open(self, sets: Sequence[EvaluationSet]) -> dict[str, CachedSet]:
+    def open(self, sets: Sequence[EvaluationSet]) -> Mapping[str, CachedSet]:
         """Return the cached sets, keyed by name: those whose images can be kept, fit on the disk, and save time.
 
         A command that tests once reads what earlier ones kept and adds nothing, unless `cache.gb` is a number.
@@ -170,7 +170,7 @@ class TestCache:
                     cached[evaluation_set.name] = cached_set
         return cached
 
-    def describe(self, cached: dict[str, CachedSet]) -> str:
+    def describe(self, cached: Mapping[str, CachedSet]) -> str:
         """Describe in a line what is kept, and what that saves; empty if nothing is kept."""
         if not cached or not self._estimate:
             return ""

@@ -18,9 +18,9 @@ from biasbed.config import Config, Preprocess
 from biasbed.data import transforms
 from biasbed.data.folders import open_folder
 from biasbed.data.source import Picture
-from biasbed.evaluation import test_cache
 from biasbed.evaluation.evaluator import Evaluator
-from biasbed.evaluation.test_cache import STATE
+from biasbed.plugins.test_images import image_cache as test_cache
+from biasbed.plugins.test_images.image_cache import STATE
 from biasbed.settings import build
 from biasbed.suites.sets import EvaluationSet
 
