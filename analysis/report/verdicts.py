@@ -193,7 +193,7 @@ def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str
 
 def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:
     """Return the claims that no change overturned: after each, the same test still puts the same one first."""
-    flips = overturned(analysis.pairwise.flips, comparison.setting)
+    flips = overturned(analysis.pairwise.stability.flips, comparison.setting)
     shaky = {(flip.test, frozenset((flip.a, flip.b))) for flip in flips}
     firm_claims = []
     for claim in claims(analysis, comparison):

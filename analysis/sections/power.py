@@ -24,7 +24,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, JsonFile, Prose, Section, Sentences, ShownPart, Unfolding
 from biasbed.analysis.sections.study_design import count_runs
 from biasbed.analysis.statistics import planner
-from biasbed.analysis.statistics.pairwise import Limits, limits_fields
+from biasbed.analysis.statistics.pairwise import Limits, finite, limits_fields
 
 FILE, PLAN_FILE = "power.json", "plan.csv"
 WORDS = 60  # before anything unfolds
@@ -36,6 +36,8 @@ PROCEDURES = {
     "wilcoxon": "Wilcoxon's test",
     "iman_davenport": "Friedman's test",
 }
+# Fields of power.json by columns of effects.csv, whose median over the pairs they are.
+PAIR_FIELDS = {"pair_detectable_difference": "detectable", "pair_detectable_difference_alone": "detectable_alone"}
 
 
 class Power(Section[tuple[Limits, ...]]):
@@ -76,8 +78,10 @@ def _fields(limits_of_settings: Sequence[Limits], analysis: Analysis) -> dict[st
     """Return what the design could have shown as plain values."""
     content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}
     for limits in limits_of_settings:
-        sentence = " ".join(describe_detectable(analysis, limits))
-        content[limits.setting] = limits_fields(limits, analysis.alpha) | {"sentence": sentence}
+        fields = limits_fields(limits, analysis.alpha)
+        for name, column in PAIR_FIELDS.items():
+            fields[name] = finite(analysis.pairwise.detectable_of_pairs(limits.setting, column))
+        content[limits.setting] = fields | {"sentence": " ".join(describe_detectable(analysis, limits))}
     plan = analysis.pairwise.plan
     if plan is not None:
         designs: dict[str, Any] = {}
@@ -112,7 +116,7 @@ def describe(analysis: Analysis) -> list[str]:
 
 def _can_tell_pairs_on_a_set(analysis: Analysis) -> bool:
     """Return True if the clearest possible outcome would have told some pair apart on some set."""
-    return bool((analysis.pairwise.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
+    return bool((analysis.pairwise.on_sets.pairs["smallest_p"].astype(float) < analysis.alpha).any())
 
 
 def describe_detectable(analysis: Analysis, limits: Limits) -> list[str]:
@@ -136,9 +140,10 @@ def describe_detectable(analysis: Analysis, limits: Limits) -> list[str]:
     if blind:
         share = f"{1 - planner.TARGET:.0%}"
         lines.append(f"{listing(blind)} would have missed a difference of any size in more than {share} of the cases.")
-    if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
+    alone = analysis.pairwise.detectable_of_pairs(limits.setting, "detectable_alone")
+    if math.isfinite(alone) and limits.num_algorithms > 2:
         lines.append(
-            f"half of the pairs would need a difference of at least {limits.pair_alone:.2g} {unit} to be detected, "
+            f"half of the pairs would need a difference of at least {alone:.2g} {unit} to be detected, "
             "even without correction for the other pairs."
         )
     return lines

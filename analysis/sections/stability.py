@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -15,20 +14,14 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, ForSets, Prose, Section, ShownPart, Unfolding
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.statistics.pairwise import Stability
 
 FILE = "sensitivity.csv"
 MOST = 6  # conclusions that are put into words; the table has all
 WORDS = 60  # before anything unfolds
 
 
-class StabilityFrames(NamedTuple):
-    """Conclusions that flip, and how many were checked."""
-
-    flips: pd.DataFrame  # stability.FLIP_COLUMNS
-    checks: pd.DataFrame  # stability.CHECK_COLUMNS
-
-
-class StabilityOfConclusions(Section[StabilityFrames]):
+class StabilityOfConclusions(Section[Stability]):
     """Conclusions without an algorithm, a set or a run, by another rule, at another level."""
 
     name = "flip"
@@ -37,16 +30,15 @@ class StabilityOfConclusions(Section[StabilityFrames]):
     is_open = True
     if_empty = "There is no conclusion to check under other choices."
 
-    def compute(self, analysis: Analysis) -> StabilityFrames:
-        tests = analysis.pairwise
-        return StabilityFrames(tests.flips, tests.checks)
+    def compute(self, analysis: Analysis) -> Stability:
+        return analysis.pairwise.stability
 
-    def files(self, data: StabilityFrames, analysis: Analysis) -> Iterator[CsvFile]:
+    def files(self, data: Stability, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data.flips, "every conclusion that is another one if something is changed")
         about = "how many conclusions were checked, and how many flip"
         yield CsvFile("sensitivity_checks.csv", data.checks, about)
 
-    def show(self, data: StabilityFrames, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+    def show(self, data: Stability, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
             parts: list[ShownPart] = []
             sentences = describe(analysis, comparison)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,8 +59,6 @@ class Limits:
     detectable: tuple[planner.Detectable, ...]
     false_positives: tuple[planner.FalsePositives, ...]  # empty if the variance of runs is unknown
     luck: planner.Luck | None  # effect of that variance on the omnibus test; None if it is unknown
-    pair: float = math.nan  # median of the pairs' detectable differences with Holm's correction; may be infinite
-    pair_alone: float = math.nan  # the same without correction
 
 
 class BlockMatrices(NamedTuple):
@@ -77,7 +75,7 @@ class PairwiseResults:
     """
 
     # What takes long, the longest first. They share nothing but the inputs.
-    COSTLY = ("resampled", "design_limits", "on_sets", "bayesian", "stability", "wilcoxon", "plan")
+    COSTLY = ("resampled", "limits", "on_sets", "bayesian", "stability", "wilcoxon", "plan")
 
     def __init__(
         self,
@@ -176,16 +174,6 @@ class PairwiseResults:
         family = pairs.pairs(algorithms, _control(self._options, self._comparisons[0]))
         return per_set.per_set(frames, self._options.alpha, family)
 
-    @property
-    def sets(self) -> pd.DataFrame:
-        """Kruskal-Wallis test of each set."""
-        return self.on_sets.sets
-
-    @property
-    def set_pairs(self) -> pd.DataFrame:
-        """Mann-Whitney test of every pair on each set."""
-        return self.on_sets.pairs
-
     @cached_property
     @on_one_thread
     def stability(self) -> Stability:
@@ -198,26 +186,16 @@ class PairwiseResults:
             checks.append((part.name, tried))
         return Stability(_concat(flips, stability.FLIP_COLUMNS), _concat(checks, stability.CHECK_COLUMNS))
 
-    @property
-    def flips(self) -> pd.DataFrame:
-        """`stability.FLIP_COLUMNS`."""
-        return self.stability.flips
-
-    @property
-    def checks(self) -> pd.DataFrame:
-        """`stability.CHECK_COLUMNS`."""
-        return self.stability.checks
-
     @cached_property
     @on_one_thread
-    def design_limits(self) -> list[Limits]:
-        """Limits of each setting with tests, without what its pairs can detect."""
-        return [part.limits() for part in self._parts]
-
-    @cached_property
     def limits(self) -> tuple[Limits, ...]:
         """Limits of each setting with tests."""
-        return tuple(_add_pairs(limits, self.effects) for limits in self.design_limits)
+        return tuple(part.limits() for part in self._parts)
+
+    def detectable_of_pairs(self, setting: str, column: str) -> float:
+        """Return the median over a setting's pairs of the differences in `detectable` or `detectable_alone`."""
+        differences = sorted(self.effects.loc[self.effects["setting"] == setting, column].tolist())
+        return float(differences[len(differences) // 2])  # the upper one: infinity can't be averaged with its neighbour
 
     @cached_property
     @on_one_thread
@@ -253,14 +231,8 @@ class Resampled(NamedTuple):
 class Stability(NamedTuple):
     """Conclusions of every setting that flip, and the changes that were tried."""
 
-    flips: pd.DataFrame
-    checks: pd.DataFrame
-
-
-def _add_pairs(limits: Limits, effects: pd.DataFrame) -> Limits:
-    """Return the limits with what the pairs of the same setting can detect. effects: those of all settings."""
-    of_setting = effects[effects["setting"] == limits.setting]
-    return replace(limits, pair=_median(of_setting["detectable"]), pair_alone=_median(of_setting["detectable_alone"]))
+    flips: pd.DataFrame  # stability.FLIP_COLUMNS
+    checks: pd.DataFrame  # stability.CHECK_COLUMNS
 
 
 def _has_one_unit(design: Design) -> bool:
@@ -335,10 +307,7 @@ class _Setting:
         return stability.flips(self.scores, alpha, changed, self.control)
 
     def limits(self) -> Limits:
-        """Return what the design can show at best: detectable differences, and false positives to expect.
-
-        Those of pairs are added later (`_add_pairs`).
-        """
+        """Return what the design can show at best: detectable differences, and false positives to expect."""
         alpha, num_sets, num_algorithms = self.options.alpha, *self.scores.shape
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
@@ -411,11 +380,6 @@ def _intervals_of(
     return bootstrap.intervals(rows, design, draws, options.alpha)
 
 
-def _median(differences: pd.Series[float]) -> float:
-    """Return the upper median: infinity can't be averaged with its neighbour."""
-    return float(sorted(differences.tolist())[len(differences) // 2])
-
-
 def _stack(
     parts: Sequence[_Setting], compute: Callable[[_Setting], pd.DataFrame], columns: Sequence[str]
 ) -> pd.DataFrame:
@@ -438,7 +402,7 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
     for limit in limits.detectable:
         procedures[limit.procedure] = {
             "smallest_num_sets": limit.smallest_num_sets,
-            "minimum_detectable_difference": _finite(limit.difference),
+            "minimum_detectable_difference": finite(limit.difference),
             "power_monte_carlo_error": limit.monte_carlo_error,
         }
     luck = limits.luck
@@ -455,15 +419,14 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
         "target_power": planner.TARGET,
         "simulations": planner.SIMULATIONS,
         "procedures": procedures,
-        "pair_detectable_difference": _finite(limits.pair),
-        "pair_detectable_difference_alone": _finite(limits.pair_alone),
         "false_positives": {test.procedure: rate_fields(test.rate) for test in limits.false_positives} or None,
         "false_positives_of_equal_runs": {luck.procedure: rate_fields(luck.without_it)} if luck is not None else None,
         "smallest_num_runs_per_set": limits.smallest_num_runs,
     }
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return the value; None, which JSON has, for infinity."""
     return value if math.isfinite(value) else None
 
 

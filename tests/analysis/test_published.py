@@ -142,7 +142,7 @@ def test_the_papers_two_rules_are_compared(analysis: Analysis) -> None:
     """Nemenyi's verdict on three pairs is another one over the last 30 epochs."""
     assert set(analysis.selection["rule"]) == {"best_validation", "last_n"}
     assert not analysis.selection["oracle"].any()
-    flips = analysis.pairwise.flips
+    flips = analysis.pairwise.stability.flips
     flips = flips[(flips["change"] == "selection_rule") & (flips["setting"] == "all")]
     assert set(zip(flips["test"], flips["a"], flips["b"], flips["after"], strict=True)) == {
         ("nemenyi", "debiased", "sagnet", "not told apart"),
@@ -255,7 +255,7 @@ def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis
         group for group in ("sagnet", "padain", "infodrop") if analysis.comparisons[0].p("deepaug_cae", group) < 0.05
     ]
     assert apart == ["sagnet", "padain", "infodrop"]
-    flips = analysis.pairwise.flips
+    flips = analysis.pairwise.stability.flips
     flips = flips[
         (flips["setting"] == "all") & (flips["test"] == "nemenyi") & flips["change"].str.startswith("leave_one")
     ]
@@ -263,4 +263,4 @@ def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis
         (a, b) for a, b, after in zip(flips["a"], flips["b"], flips["after"], strict=True) if after == "not told apart"
     }
     assert lost == {("deepaug_cae", "infodrop"), ("debiased", "sagnet"), ("debiased", "padain")}
-    assert not (analysis.pairwise.flips["test"] == "iman_davenport").any()
+    assert not (analysis.pairwise.stability.flips["test"] == "iman_davenport").any()

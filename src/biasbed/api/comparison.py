@@ -290,7 +290,7 @@ class ScoreComparison:
     @property
     def single_sets(self) -> pd.DataFrame:
         """Mann-Whitney test of every pair on each data set, over seeds; empty with one seed."""
-        return self.analysis.pairwise.set_pairs
+        return self.analysis.pairwise.on_sets.pairs
 
     @property
     def printed_tests(self) -> pd.DataFrame:

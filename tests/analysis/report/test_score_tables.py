@@ -177,7 +177,7 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
     assert analysis.comparisons[0].ranks.loc["corrupted"].tolist() == [3.0, 2.0, 1.0]
     assert analysis.blocks.empty
     names = ["plain", "fog", "noise", "corrupted"]
-    assert analysis.pairwise.sets["dataset"].tolist() == names
+    assert analysis.pairwise.on_sets.sets["dataset"].tolist() == names
     intervals = analysis.pairwise.intervals
     assert intervals[intervals["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
     text = "\n".join(said(analysis))

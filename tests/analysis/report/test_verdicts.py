@@ -81,7 +81,7 @@ def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
         text = " ".join(stability.describe(analysis, comparison))
-        flips = analysis.pairwise.flips
+        flips = analysis.pairwise.stability.flips
         omnibus_flips = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
         assert ("survives all of it" in text) == omnibus_flips.empty
         for change, subject in zip(omnibus_flips["change"].head(3), omnibus_flips["what"].head(3), strict=True):

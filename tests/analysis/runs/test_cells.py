@@ -176,7 +176,7 @@ def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
     analysis = analysis_of(recorder, sets="shades_5")
     lost = analysis.scores[analysis.scores["algorithm"] == "lff"]
     assert lost["num_runs"].tolist() == [0]
-    assert analysis.pairwise.sets["num_algorithms"].tolist() == [2]
+    assert analysis.pairwise.on_sets.sets["num_algorithms"].tolist() == [2]
     assert set(analysis.pairwise.intervals["algorithm"]) == {"r18", "r50"}
 
 

@@ -257,8 +257,8 @@ def test_tests_over_runs_are_skipped_with_one_reason(papers_uri: str) -> None:
     analysis = alone(papers_uri, "domains")
     (note,) = [note for note in analysis.notes if "tests over runs" in note]
     assert note.startswith("only means were published of all rows: tests over sets take them, tests over runs")
-    assert analysis.pairwise.set_pairs.empty
-    assert analysis.pairwise.sets["p"].isna().all()
+    assert analysis.pairwise.on_sets.pairs.empty
+    assert analysis.pairwise.on_sets.sets["p"].isna().all()
 
 
 def test_the_other_rule_has_its_own_numbers(papers_uri: str) -> None:

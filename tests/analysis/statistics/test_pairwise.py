@@ -98,7 +98,7 @@ def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
     assert effects.loc[("a", "c"), "probability_of_improvement"] == 0
     verdicts = pairwise_results.bayesian.set_index(["a", "b"])["verdict"]
     assert verdicts["a", "c"] == "b better"
-    assert pairwise_results.sets["significant"].all()
+    assert pairwise_results.on_sets.sets["significant"].all()
 
 
 def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
@@ -122,7 +122,7 @@ def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
         pairwise_results.wilcoxon,
         pairwise_results.effects,
         pairwise_results.bayesian,
-        pairwise_results.set_pairs,
+        pairwise_results.on_sets.pairs,
     ):
         assert set(zip(frame["a"], frame["b"], strict=True)) == {("b", "a"), ("c", "a")}
     assert pairwise_results.wilcoxon["num_tests"].unique().tolist() == [2]
@@ -163,8 +163,8 @@ def test_without_repeated_runs_what_needs_them_is_empty(recorder: Recorder, tmp_
     content = json.loads((tmp_path / "files" / "power.json").read_text())["all"]
     assert content["run_sd"] is None
     assert content["false_positives"] is None
-    assert (analysis.pairwise.sets["skipped"] == "fewer than two runs: erm, infodrop, padain").all()
-    assert "one_run_less" not in set(analysis.pairwise.checks["change"])
+    assert (analysis.pairwise.on_sets.sets["skipped"] == "fewer than two runs: erm, infodrop, padain").all()
+    assert "one_run_less" not in set(analysis.pairwise.stability.checks["change"])
 
 
 def test_lower_is_better_turns_differences_round_and_not_means(recorder: Recorder) -> None:
@@ -186,7 +186,7 @@ def test_lower_is_better_turns_differences_round_and_not_means(recorder: Recorde
     means = pairwise_results.intervals.set_index(["algorithm", "dataset"])["mean"]
     assert means["good", "hard"] == pytest.approx(0.5005)
     assert means["good", "(mean over sets)"] == pytest.approx(0.5305)
-    assert pairwise_results.set_pairs["difference"].max() < 0
+    assert pairwise_results.on_sets.pairs["difference"].max() < 0
 
 
 def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
