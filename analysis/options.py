@@ -32,12 +32,6 @@ class CoreAnalyzeOptions:
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
     sets: Literal["all"] | tuple[str, ...] = setting("all", "evaluation sets that count")
     measure: str = setting("headline", "what is compared: a measure that all sets have (headline: each set's own)")
-    effective: Literal["none"] | tuple[str, ...] = setting(
-        "none", "effective robustness: <reference set>:<shifted set>, ..., as imagenet_200:imagenet_r", identity=False
-    )
-    plain: Literal["none"] | tuple[str, ...] = setting(
-        "none", "of effective robustness: plain models, through which its line goes", identity=False
-    )
     algorithms: Literal["all"] | tuple[str, ...] = setting("all", "algorithms to compare")
     seeds: Literal["all"] | tuple[str, ...] = setting("all", "seeds whose runs count")
     with_published: bool = setting(False, "published results too, beside your own and marked")

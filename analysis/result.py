@@ -226,11 +226,6 @@ class Analysis:
             return self.rule.error
         return self.options.error
 
-    @property
-    def published_algorithms(self) -> frozenset[str]:
-        """Algorithms whose numbers others published."""
-        return frozenset(run.algorithm for run in self.collection.runs if run.kind == "published")
-
     @cached_property
     def duplicates(self) -> pd.DataFrame:
         """Run table (`scores.run_table`) of the runs that do not count."""

@@ -53,7 +53,6 @@ SECTIONS = (
     _Listed(TRAININGS, "layouts:LAYOUTS"),
     _Listed(TRAININGS, "published_card:PUBLISHED_CARD"),
     _Listed(TRAININGS, "epochs:EPOCHS"),
-    _Listed(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
     _Listed(SCORES, "single_runs:SINGLE_RUNS"),
     _Listed(SCORES, "selection_cost:SELECTION_COST"),
     _Listed(TRAININGS, "search_winners:SEARCH_WINNERS"),

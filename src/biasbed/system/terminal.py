@@ -113,11 +113,6 @@ def plural(unit: str) -> str:
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
-def say_count(number: int, unit: str) -> str:
-    """Return a number with its unit in the right form: `1 answer`, `1,200 answers`."""
-    return f"{number:,} {unit if number == 1 else plural(unit)}"
-
-
 def _print_above(text: str, terminal: TextIO) -> None:
     """Print a message, above the live lines if the terminal has any."""
     if is_live(terminal):

@@ -35,13 +35,12 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
 from biasbed.errors import UsageError
+from biasbed.plugins.effective_robustness.options import EffectiveOptions, effective_options
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from biasbed.analysis.options import AnalyzeOptions
 
 FILE = "effective_robustness.csv"
 FEW = 10  # rows whose names do not lie over each other in the figure
@@ -58,9 +57,12 @@ class EffectiveRobustness(Section[pd.DataFrame]):
 
     name = "effective"
     title = "Effective robustness"
+    before = "over-images"
 
     def compute(self, analysis: Analysis) -> pd.DataFrame:
-        return effective_table(scores.mean_matrix(analysis.scores), analysis.columns, analysis.options)
+        return effective_table(
+            scores.mean_matrix(analysis.scores), analysis.columns, effective_options(analysis.options), analysis.alpha
+        )
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         description = "accuracy on shifted sets above the line through plain rows, on probit axes"
@@ -136,14 +138,16 @@ class ProbitLine:
         return not low - (high - low) <= x <= high + (high - low)
 
 
-def effective_table(means: pd.DataFrame, sets: Sequence[Column], options: AnalyzeOptions) -> pd.DataFrame:
+def effective_table(
+    means: pd.DataFrame, sets: Sequence[Column], options: EffectiveOptions, alpha: float
+) -> pd.DataFrame:
     """Return `COLUMNS`, a row for each pair of sets and each algorithm that has both; empty if no pair is asked for.
 
     means: sets x algorithms, percent. residual: accuracy - predicted, in points; low, high: its interval if the row is
     one further plain one. Raises UsageError for unknown names, sets without accuracies, and too few plain rows.
     """
     pairs = () if options.effective == "none" else options.effective
-    frames = [_compare_pair(means, *_parse_pair(pair, sets), options) for pair in pairs]
+    frames = [_compare_pair(means, *_parse_pair(pair, sets), options, alpha) for pair in pairs]
     if frames:
         return pd.concat(frames, ignore_index=True)
     return pd.DataFrame(columns=list(COLUMNS))
@@ -165,7 +169,9 @@ def _parse_pair(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _compare_pair(means: pd.DataFrame, reference: str, shifted: str, options: AnalyzeOptions) -> pd.DataFrame:
+def _compare_pair(
+    means: pd.DataFrame, reference: str, shifted: str, options: EffectiveOptions, alpha: float
+) -> pd.DataFrame:
     """Fit the baseline of a pair of sets, and return each row's accuracy above it."""
     from scipy import stats
 
@@ -177,7 +183,7 @@ def _compare_pair(means: pd.DataFrame, reference: str, shifted: str, options: An
     line = ProbitLine.through(x[plain].to_numpy(), y[plain].to_numpy())
     rows = []
     for name in complete:
-        middle, margin = line.at(x[name]), line.margin(x[name], options.alpha)
+        middle, margin = line.at(x[name]), line.margin(x[name], alpha)
         probits = (middle, middle - margin, middle + margin)
         predicted, low, high = (100 * float(stats.norm.cdf(probit)) for probit in probits)
         on_reference, accuracy = accuracies[name].tolist()
@@ -188,7 +194,7 @@ def _compare_pair(means: pd.DataFrame, reference: str, shifted: str, options: An
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _plain_rows(options: AnalyzeOptions, names: Collection[str], complete: Collection[str], pair: str) -> list[str]:
+def _plain_rows(options: EffectiveOptions, names: Collection[str], complete: Collection[str], pair: str) -> list[str]:
     """Return the rows that the line goes through. Raises UsageError if they are unknown or too few.
 
     complete: rows with both accuracies.

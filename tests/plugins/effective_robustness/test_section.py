@@ -12,9 +12,9 @@ from scipy import stats
 
 from biasbed import cli
 from biasbed.analysis.columns import Column
-from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.sections import effective_robustness
 from biasbed.errors import UsageError
+from biasbed.plugins.effective_robustness import section
+from biasbed.plugins.effective_robustness.options import EffectiveOptions
 from biasbed.published import cells, import_runs
 from biasbed.suites import derived
 
@@ -49,13 +49,13 @@ def means() -> pd.DataFrame:
     )
 
 
-def options(plain: tuple[str, ...] = PLAIN, pair: str = PAIR) -> AnalyzeOptions:
-    return AnalyzeOptions(effective=(pair,), plain=plain)
+def options(plain: tuple[str, ...] = PLAIN, pair: str = PAIR) -> EffectiveOptions:
+    return EffectiveOptions(effective=(pair,), plain=plain)
 
 
 def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
     """Line and residuals as worked out from the printed errors by other means."""
-    table = effective_robustness.effective_table(means, SETS, options()).set_index("algorithm")
+    table = section.effective_table(means, SETS, options(), 0.05).set_index("algorithm")
     assert table.iloc[0][["slope", "intercept"]].tolist() == pytest.approx([1.4104, -2.3350], abs=5e-5)
     assert table.iloc[0]["r2"] == pytest.approx(0.901, abs=5e-4)
     expected = {
@@ -76,20 +76,20 @@ def test_the_interval_holds_a_further_plain_row_as_often_as_it_says() -> None:
     x = np.array([0.2, 0.5, 0.8, 1.1, 1.4, 0.9])
     for _ in range(times):
         y = 1.3 * x - 1 + generator.normal(0, 0.1, len(x))
-        line = effective_robustness.ProbitLine.through(x[:5], y[:5])
+        line = section.ProbitLine.through(x[:5], y[:5])
         inside += abs(y[5] - line.at(x[5])) <= line.margin(x[5], 0.1)
     assert inside / times == pytest.approx(0.9, abs=0.03)
 
 
 def test_far_is_farther_than_the_range_is_wide() -> None:
-    line = effective_robustness.ProbitLine.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
+    line = section.ProbitLine.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
     assert [line.is_far(x) for x in (-0.01, 0.0, 1.7, 3.0, 3.01)] == [True, False, False, False, True]
 
 
 def test_plain_rows_on_the_line_leave_nothing(means: pd.DataFrame) -> None:
     x = np.array([0.1, 0.4, 0.7, 1.3])
     exact = pd.DataFrame([stats.norm.cdf(x), stats.norm.cdf(2 * x - 1)], ["imagenet_200", "imagenet_r"], list("abcd"))
-    table = effective_robustness.effective_table(100 * exact, SETS, options(tuple("abcd")))
+    table = section.effective_table(100 * exact, SETS, options(tuple("abcd")), 0.05)
     np.testing.assert_allclose(table["residual"], 0, atol=1e-9)
     assert table["r2"].tolist() == pytest.approx([1] * 4)
 
@@ -105,7 +105,7 @@ def test_plain_rows_on_the_line_leave_nothing(means: pd.DataFrame) -> None:
 )
 def test_what_can_not_be_asked_for(plain: tuple[str, ...], pair: str, message: str, means: pd.DataFrame) -> None:
     with pytest.raises(UsageError, match=message):
-        effective_robustness.effective_table(means, SETS, options(plain, pair))
+        section.effective_table(means, SETS, options(plain, pair), 0.05)
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
@@ -117,6 +117,6 @@ def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, one_
     assert cli.main([*words, "--output_dir", str(tmp_path / "out")]) == 0
     assert "Effective robustness" in (tmp_path / "out" / "summary.txt").read_text()
     table = pd.read_csv(tmp_path / "out" / "effective_robustness.csv")
-    assert list(table) == list(effective_robustness.COLUMNS)
+    assert list(table) == list(section.COLUMNS)
     assert (tmp_path / "out" / "figures" / "effective_imagenet_r_by_imagenet_200.pdf").is_file()
     assert "prediction interval for one more plain row" in (tmp_path / "out" / "report.html").read_text()
