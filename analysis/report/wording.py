@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from biasbed import measures
@@ -362,6 +364,9 @@ def rule_sentence(analysis: Analysis) -> str:
 def rule_label(analysis: Analysis) -> str:
     """Return the selection rule in words; with each cell's monitor if cells validate on images of their own."""
     label, monitors = analysis.rule.label, sorted({cell.protocol.monitor for cell in analysis.collection.cells})
+    if ".py:" in analysis.options.selection:  # a user's rule, which may be another one tomorrow
+        code = Path(analysis.options.selection.rpartition(":")[0]).expanduser().read_bytes()
+        label += f" ({analysis.options.selection}, code {hashlib.sha256(code).hexdigest()[:8]})"
     monitor = next((name for name in monitors if name in label), "")
     if len(monitors) == 1 or not monitor:
         return label

@@ -16,7 +16,7 @@ from biasbed.analysis.columns import Column, headline, summary_metrics
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.analysis.selection.rules import RULES, Rule, last_step
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.suites import derived
 
@@ -36,6 +36,8 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
     """
     if ":" in name:
         rule: Rule = RULES.load(name).made(protocol, n)
+        if rule.name in RULES:
+            raise UsageError(f"selection={name}: call it otherwise, '{rule.name}' is one of biasbed's rules")
         return rule
     if name == "auto":
         name = protocol.default_selection
@@ -175,7 +177,21 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
             for eval_set in pool.sets:
                 yield Choice(candidate.run.id, eval_set.name, last_step(candidate.history, eval_set))
     if free:
-        yield from rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
+        choices = rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
+        yield from _check_choices(pool, list(choices))
+
+
+def _check_choices(pool: Pool, choices: Sequence[Choice]) -> Sequence[Choice]:
+    """Return the choices. Raises Failure if a run or step counts twice, or is none of the pool's: a rule may err."""
+    keys: set[tuple[str, str]] = set()
+    for choice in choices:
+        key = choice.set, "" if pool.is_search else choice.run
+        if choice.run not in pool.by_run:
+            raise Failure(f"the rule chose run {choice.run} on {pool.title}, which is none of these")
+        if key in keys or len(set(choice.steps)) < len(choice.steps):
+            raise Failure(f"the rule chose twice for '{choice.set}' on {pool.title}: each run and step counts once")
+        keys.add(key)
+    return choices
 
 
 def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria: Sequence[float]) -> pd.DataFrame:

@@ -45,11 +45,11 @@ def test_the_command_prints_the_table_alone(tmp_path: Path, capsys: pytest.Captu
     """Who may be first, notes and files that are written are said on the other stream."""
     path = tmp_path / "scores.csv"
     path.write_text("method,u,v,w\na,1,2,3\nb,2,3,5\nc,5,4,1\n")
-    words = ["compare", str(path), "--format", "html", "--latex", str(tmp_path / "tables.tex")]
+    words = ["compare", str(path), "--format", "html", "--output_dir", str(tmp_path / "out")]
     assert cli.main(words) == 0
     printed = capsys.readouterr()
     assert printed.out == biasbed.compare(path).table("html") + "\n"
-    for said in ("may be first", "lines are methods", "LaTeX: "):
+    for said in ("may be first", "lines are methods", "Tables, figures and report: "):
         assert said in printed.err
 
 

@@ -249,7 +249,7 @@ def test_a_block_s_or_cell_s_name_stands_for_its_columns(recorder: Recorder) -> 
     assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")
     columns = columns_of([TrainedOn("x", make_protocol(("a", "b"))), TrainedOn("y", make_protocol(("a", "b")))])
     assert [column.name for column in _choose_columns(columns, ("y",))] == ["y-a", "y-b"]
-    with pytest.raises(UsageError, match="sets=shade: no run knows the evaluation set 'shade'; did you mean 'shades'"):
+    with pytest.raises(UsageError, match="sets=shade: there is no evaluation set 'shade'; did you mean 'shades'"):
         analysis_of(recorder, sets="shade")
 
 
