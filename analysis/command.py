@@ -121,7 +121,9 @@ def check_folder(target: Path) -> None:
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
     """Yield an empty folder, which is removed at the end. Its copies can be read by whom the umask lets read."""
-    with scratch_folder() as folder:
+    with scratch_folder() as private:
+        folder = private / "analysis"
+        folder.mkdir()
         yield folder
 
 

@@ -317,8 +317,8 @@ def test_cells_are_joined_by_block_and_domain_and_judged(papers: Recorder, tmp_p
     page(analysis, tmp_path)
     # Tests over runs have one's own rows alone.
     evidence = analysis.pairwise
-    assert set(evidence.set_pairs["a"]) | set(evidence.set_pairs["b"]) == {"erm", "sagnet"}
-    assert (evidence.sets["num_algorithms"] == 2).all()
+    assert set(evidence.on_sets.pairs["a"]) | set(evidence.on_sets.pairs["b"]) == {"erm", "sagnet"}
+    assert (evidence.on_sets.sets["num_algorithms"] == 2).all()
     intervals = evidence.intervals[evidence.intervals["dataset"] == "pacs-art"].set_index("algorithm")
     assert intervals["low"].notna().to_dict() == {name: "@" not in name for name in intervals.index}
     # The card is of held-out domains.
