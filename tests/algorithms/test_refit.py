@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +16,22 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from biasbed import algorithms
+from biasbed import algorithms, cli
 from biasbed.algorithms import knn, logistic_regression
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.requests import Stage, StreamRequest
 from biasbed.errors import Failure, UsageError
+from biasbed.networks import build as build_network
+from biasbed.networks import features as kept_features
+from biasbed.networks.features import FeatureCounts, FeatureStore, compute_features
 from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
-from helpers.grouped import SEED, TRAIN, journal, reader, rows
-from helpers.making import batch_for, make
+from helpers.grouped import SEED, TRAIN, journal, reader, rows, words
+from helpers.making import batch_for, images, make
 from helpers.resumable import ON_SHADES
-from helpers.runs import assert_equal, history
+from helpers.runs import assert_equal, history, run_folders
 from helpers.toy_suite import CLASSES, shades
 
 PROBE, KNN, WISE = (ON_SHADES[name] for name in ("probe", "knn", "wise_ft"))
@@ -198,6 +202,101 @@ def test_weights_are_mixed_before_a_trial_and_stay_while_it_looks() -> None:
         for part in batch_for(method).split(2):
             trial.look(part)
         assert_equal(method.network.state_dict(), mixed)
+
+
+# --- kept features ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches whose features are computed."""
+    sizes: list[int] = []
+
+    def compute(network: Any, x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return compute_features(network, x)
+
+    monkeypatch.setattr(kept_features, "compute_features", compute)
+    return sizes
+
+
+def test_forty_probes_take_one_pass(
+    counted: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another setting computes no features again, and its numbers are those of a training that finds none."""
+    numbers, said = [], []
+    for home, more in (("a", ()), ("a", ("--hparams.halvings", "1")), ("b", ("--hparams.halvings", "1"))):
+        monkeypatch.setenv("BIASBED_HOME", str(tmp_path / home))
+        before = len(counted)
+        assert cli.main(words(*PROBE, *more)) == 0
+        numbers.append(len(counted) - before)
+        said.append(
+            re.findall(r"features of ([\d,]+) images read from \S+, of ([\d,]+) computed", capsys.readouterr().err)
+        )
+    assert numbers[0] > 0
+    assert numbers[1:] == [0, numbers[0]]
+    ((_, computed),), ((read, again),), ((none, anew),) = said
+    assert computed == read == anew != "0"
+    assert (again, none) == ("0", "0")
+    second, third = (history(run_folders(tmp_path / home)[-1]) for home in ("a", "b"))
+    halved = [history(folder) for folder in run_folders(tmp_path / "a")]
+    assert third in halved
+    assert second in halved
+
+
+def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    store, x = FeatureStore(tmp_path, {"device": "cpu"}), images(6)
+    network = build_network("timm:test_resnet", 5).eval()
+    with torch.no_grad():
+        first = store(network, x)
+        assert store.describe([store.counts]) == f"features of 0 images read from {tmp_path}, of 6 computed"
+        assert torch.equal(store(network, x), first)
+        assert counted == [6]
+        both = store.describe([store.counts, store.counts])  # of two processes
+        assert both == f"features of 12 images read from {tmp_path}, of 12 computed"
+        assert FeatureStore(tmp_path, {}).describe([FeatureCounts(0, 0)]) == ""
+        store(network, x[:4])
+        assert network.head is not None
+        network.head.get_parameter("weight").zero_()  # on which no feature depends
+        store(network, x)
+        assert counted == [6, 4]
+        next(network.parameters()).mul_(2)
+        store(network, x)
+        network.normalise.mean.add_(0.1)
+        shifted = FeatureStore(tmp_path, {"device": "cpu"})(network, x)
+        assert counted == [6, 4, 6, 6]
+        FeatureStore(tmp_path, {"device": "cuda"})(network, x)
+        store(network.train(), x)
+        assert counted[4:] == [6, 6]
+    assert not torch.equal(first, shifted)
+
+
+def test_a_damaged_file_is_written_anew(counted: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, x, network = FeatureStore(tmp_path, {}), images(6), build_network("timm:test_resnet", 5).eval()
+    with torch.no_grad():
+        first = store(network, x)
+        (path,) = tmp_path.rglob("*.npz")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 255
+        for damaged in (bytes(content), content[:40], b""):
+            path.write_bytes(damaged)
+            assert torch.equal(store(network, x), first)
+            assert "is damaged and is written anew" in caplog.text
+            caplog.clear()
+        assert torch.equal(store(network, x), first)
+    assert len(counted) == 4
+
+
+def test_a_folder_that_cannot_be_written_costs_the_files_alone(
+    counted: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    store, x, network = FeatureStore(tmp_path / "file", {}), images(6), build_network("timm:test_resnet", 5).eval()
+    with torch.no_grad():
+        assert torch.equal(store(network, x), store(network, x))
+    assert len(counted) == 2
+    assert caplog.text.count("features are not kept") == 1
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from biasbed.algorithms.requests import NEEDS, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
 from biasbed.compute.optim import has_restart, list_parameters, rate_factor
+from biasbed.networks.features import compute_features
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
@@ -124,6 +125,8 @@ class Setup:
     precision: Precision
     accumulate: int = 1
     prepared: Callable[[str], nn.Module] = no_prepared_network  # a network in `requires`, frozen, in eval mode
+    # (network, images) -> features [N,D] of a network that is not trained, which the engine may keep in files
+    features: Callable[[Network, Tensor], Tensor] = compute_features
     clip: float | None = None  # largest norm of each optimizer's gradient (`optim.clip`)
     classes: tuple[str, ...] = ()  # names of the classes that are learned
     load: Callable[[Load], nn.Module] = load_nothing  # calls a function with backbone and init; sends what it returns

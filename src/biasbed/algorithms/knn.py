@@ -15,7 +15,6 @@ from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks.features import compute_features
 from biasbed.settings import setting
 
 PART = 2**16  # training images whose similarities are computed together
@@ -74,7 +73,7 @@ class KNN(ERM):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the features [N,D] of images, each of length 1."""
-        return functional.normalize(compute_features(self.network, x), dim=1)
+        return functional.normalize(self.setup.features(self.network, x), dim=1)
 
     def predict(self, x: Tensor) -> Tensor:
         """Return the logarithms of the votes as parts of all votes."""

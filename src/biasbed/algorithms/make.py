@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
@@ -19,6 +19,7 @@ from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim, config_class
 from biasbed.errors import Failure, UsageError, shown
 from biasbed.networks import compilation, layers
+from biasbed.networks.features import compute_features
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
 from biasbed.tasks import MULTI_CLASS, TASKS, Task
@@ -31,11 +32,12 @@ def make_algorithm(
     precision: Precision,
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
+    features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
     classes: Sequence[str] = (),
 ) -> Algorithm:
     """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`.
 
-    classes: names of the classes.
+    features: computes the features of networks that are not trained. classes: names of the classes.
     """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -50,6 +52,7 @@ def make_algorithm(
         precision=precision,
         accumulate=config.accumulate,
         prepared=prepared,
+        features=features,
         clip=config.optim.clip,
         classes=tuple(classes),
         load=lambda load: group.send_module(load(config.backbone, config.init)),

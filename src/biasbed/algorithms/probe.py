@@ -15,7 +15,6 @@ from biasbed.algorithms.last_layer import LastLayer
 from biasbed.algorithms.refit import Refit
 from biasbed.algorithms.requests import VALIDATION, Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch
-from biasbed.networks.features import compute_features
 from biasbed.settings import setting
 
 STRENGTHS = (1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4, 1e6)
@@ -61,7 +60,7 @@ class Probe(Refit):
         return (Pass("features", self.look, self.fit, data),)
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
-        return {"y": batch.y, "features": compute_features(self.network, batch.x)}
+        return {"y": batch.y, "features": self.setup.features(self.network, batch.x)}
 
     def fit(self, values: Mapping[str, Tensor]) -> None:
         """Fit the last layer on the first process and copy it to all of them.
@@ -88,4 +87,4 @@ class Probe(Refit):
         return layers[logistic_regression.search(score, strengths, self.hparams.halvings)]
 
     def predict(self, x: Tensor) -> Tensor:
-        return self.network.classify(compute_features(self.network, x))
+        return self.network.classify(self.setup.features(self.network, x))

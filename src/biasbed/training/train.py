@@ -13,19 +13,24 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from biasbed import limits, measures, record
+import torch
+
+from biasbed import limits, measures, networks, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm, start_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
-from biasbed.config import Config
+from biasbed.config import Config, as_json
+from biasbed.data import prepared
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import compilation, frozen
+from biasbed.networks import Network, compilation, frozen
+from biasbed.networks.features import FeatureStore
+from biasbed.settings import flatten
 from biasbed.suites import derived
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -94,6 +99,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         final_evaluation.evaluate_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
+        _report_features(engine.algorithm.setup.features, group)
         facts = engine.algorithm.facts()
         if tracker is not None and facts:
             tracker.set_tags({record.METHOD_FACTS: record.canonical_json(dict(facts))})
@@ -154,6 +160,15 @@ def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
         tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json(counts)})
         for message in messages["test"]:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
+
+
+def _report_features(features: object, group: Group) -> None:
+    """Print whether features of frozen networks were read from files or computed, if there were any."""
+    if isinstance(features, FeatureStore):
+        counts = group.gather_objects(features.counts)
+        line = features.describe(counts) if counts is not None else ""
+        if line:
+            print(line, file=sys.stderr)
 
 
 def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, state: Mapping[str, Any] | None) -> None:
@@ -253,9 +268,22 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         precision,
         data,
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
+        features=_feature_store(job, group, precision),
         classes=job.suite.classes,
     )
     return start_algorithm(job.config, group, make)
+
+
+def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
+    """Return the function that computes the features of networks that are not trained, kept in files for the next."""
+    config = job.config
+    facts = {
+        **networks.origin(config.backbone, "scratch"),  # of the library; each network's weights are hashed themselves
+        "network": as_json(flatten(config.network)),
+        "precision": precision.name,
+        "device": group.device.type,
+    }
+    return FeatureStore(prepared.base(config.prepared_dir) / "features", facts)
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

@@ -15,7 +15,6 @@ from biasbed.algorithms.base import Algorithm, Optimizer, Setup
 from biasbed.algorithms.requests import Phase, Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.errors import UsageError
-from biasbed.networks.features import compute_features
 from biasbed.networks.lineage import content_hash
 from biasbed.plugins.text_towers import prompts
 from biasbed.plugins.text_towers.text_tower import load_text_tower
@@ -147,7 +146,7 @@ class ZeroShot(Algorithm):
 
     def predict(self, x: Tensor) -> Tensor:
         """Return scale x cosine + bias."""
-        features = compute_features(self.network, x)
+        features = self.setup.features(self.network, x)
         with torch.autocast(features.device.type, enabled=False):
             return self.scale * (functional.normalize(features, dim=1) @ self.classifier.T) + self.bias
 
