@@ -85,7 +85,7 @@ def fit(
         return Fitted(match.name, tensors, _own_mean_std(file))
     if f"{head}.weight" in state and f"{head}.weight" not in tensors:
         tensors = _with_head(match, tensors, head, state, source)
-    return Fitted(match.name, tensors, beside=_beside(match, matches, tensors.values()))
+    return Fitted(match.name, tensors, beside=_beside(file, match, matches, tensors.values()))
 
 
 def _only_one(matches: Sequence[_Match], source: str) -> tuple[_Match, dict[str, Tensor]]:
@@ -142,11 +142,11 @@ def _with_head(
     return {key: value for key, value in tensors.items() if not key.startswith(f"{layer}.")} | head_tensors
 
 
-def _beside(match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
+def _beside(file: WeightsFile, match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
     """Return the names of numbers around the network that it does not take, which may normalise its images.
 
-    These are tensors of the same container. Left out are copies of loaded tensors, other networks that fit (matches),
-    and integers (counters).
+    These are tensors of the same container, and arrays in the containers around it. Left out are copies of loaded
+    tensors, other networks that fit (matches), and integers (counters).
     """
     storages = {value.data_ptr() for value in loaded}
     networks = tuple(f"{peer.prefix}." if peer.prefix else "" for peer in matches if peer.group is match.group)
@@ -155,7 +155,15 @@ def _beside(match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) 
         is_loaded = is_plain(value) and value.data_ptr() in storages
         if value.is_floating_point() and not is_loaded and not key.startswith(networks):
             names.append(join(match.group.name, key))
+    for outer in file.groups:
+        if outer is not match.group and (not outer.name or match.group.name.startswith(f"{outer.name}.")):
+            names += [join(outer.name, key) for key, value in outer.tensors.items() if _is_array(value)]
     return tuple(names)
+
+
+def _is_array(value: Tensor) -> bool:
+    """Return True for real numbers with a dimension. A training's loss or best accuracy has none."""
+    return value.is_floating_point() and value.ndim > 0
 
 
 def _own_mean_std(file: WeightsFile) -> MeanStd | None:
