@@ -67,6 +67,8 @@ def find_layout(
     candidates = [column for column in (columns.method, columns.dataset) if column is not None] or _name_columns(
         body, columns
     )
+    if columns.metric is not None and all(len(set(body.cells(column))) == 1 for column in candidates):
+        candidates, columns.metric = [columns.metric], None  # measures of one data set, which nothing names
     if not candidates:
         return _nameless(body, columns, settings)
     column = candidates[0]

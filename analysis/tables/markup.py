@@ -59,6 +59,7 @@ def squeeze(text: str) -> str:
         .replace("\u200b", "")
         .replace("\ufeff", "")
         .replace("\u2019", "'")
+        .replace("\u2206", "Δ")
         .replace("↗", "↑")
         .replace("↘", "↓")
     )

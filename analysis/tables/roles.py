@@ -16,6 +16,11 @@ from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
 _WITH_UNIT = re.compile(r"[0-9.,]+\s*(?:[kKMBGT]|[KMGT]i?B)", re.ASCII)
+_COST = re.compile(
+    r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b|"
+    r"\((?:fps|ms|[gm]b|qps)\)",
+    re.I,
+)
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
 
@@ -330,7 +335,23 @@ def _without_other_numbers(
                 columns.settings.append(column)
         else:
             kept.append(column)
-    return kept
+    counts = _counts_beside_shares(
+        body, cells, [column for column in kept if not is_named(body, column, settings.keep)]
+    )
+    columns.left_out += [(body.name(column), "a count or size, by its numbers") for column in counts]
+    return [column for column in kept if column not in counts]
+
+
+def _counts_beside_shares(body: Body, cells: ParsedCells, numeric: Sequence[int]) -> list[int]:
+    """Return the columns of whole numbers from 100 on, of no known measure, if all others are decimals up to 100."""
+    whole = []
+    for column in numeric:
+        values = [abs(number.value) for number in cells.numbers(column)] or [0.0]
+        if min(values) >= 100 and all(map(float.is_integer, values)) and not say.direction(body.name(column)):
+            whole.append(column)
+        elif max(values) > 100 or "." not in "".join(body.cells(column)):
+            return []
+    return whole if len(whole) < len(numeric) else []
 
 
 def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
@@ -420,9 +441,7 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return not say.is_metric(leaf)
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
-    if leaf and re.search(
-        r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b", leaf, re.I
-    ):
+    if leaf and _COST.search(leaf):
         return True
     return 2 * len(list(filter(_WITH_UNIT.fullmatch, texts))) > len(texts)
 
