@@ -24,6 +24,7 @@ from biasbed.analysis.tables.check_bold import bold_contests, unsupported_claims
 from biasbed.analysis.tables.findings import CLAIM, Checked, TableFinding, make_finding
 from biasbed.analysis.tables.markup import without_citation
 from biasbed.analysis.tables.printed import Printed, PrintedNumbers, PrintedSet
+from biasbed.errors import listed
 
 FEW_OUTSIDE = 2  # numbers outside of a range that others keep, up to which they are errors and not the range wrong
 MANY_INSIDE = 5
@@ -218,7 +219,8 @@ def copied_lines(table: PrintedNumbers) -> list[TableFinding]:
                 chance *= _chance_of_tie(spreads, column[first].spread or 0.0, column[first].spread_half)
         if chance < SURE:
             cell = table.cells[second, profile[0][0]]
-            finding = _copied_line(table, cell, table.methods[first], table.methods[second], len(profile) - 1)
+            copies = listed([table.methods[method] for method in methods[1:]], 4)
+            finding = _copied_line(table, cell, table.methods[first], copies, len(profile) - 1)
             is_one_set = len({_images(table.sets[of_set]) for of_set, _ in profile}) == 1
             findings.append(finding._replace(kind=CLAIM) if is_one_set else finding)
     return findings

@@ -97,7 +97,6 @@ def _latex_grid(body: str, source: str, first_line: int) -> Grid:
     rows: list[list[RawCell]] = []
     places: list[int] = []
     hints: list[int] = []
-    hanging: dict[int, list[int]] = {}
     line = first_line
     for raw in _split(body, "\\\\"):
         stripped = re.sub(r"^\s*(\*|\[[^\]]*\])", "", raw)
@@ -114,11 +113,9 @@ def _latex_grid(body: str, source: str, first_line: int) -> Grid:
         if text.strip():
             cells = [_latex_cell(cell) for cell in _split(text, "&")]
             rows.append(cells)
-            places.append(line + leading.count("\n") + (1 if stripped.startswith("\n") else 0))
+            places.append(line + leading.count("\n"))
         line += raw.count("\n")
-    del hanging
-    grid = make_grid(source, _without_covered(rows), places, hints[0] if hints else 0, "LaTeX")
-    return grid
+    return make_grid(source, _without_covered(rows), places, hints[0] if hints else 0, "LaTeX")
 
 
 def _without_covered(rows: list[list[RawCell]]) -> list[list[RawCell]]:

@@ -188,7 +188,7 @@ def _by_columns(
             text = ", ".join(filter(None, said))
             renamed.append(_with_words(record, text, columns) if text else record)
         if _first_repeat(renamed) is None:
-            names = " and ".join(f"'{body.name(column)}'" for column in used)
+            names = " and ".join(f"'{body.name(column) or f'column {column + 1}'}'" for column in used)
             return renamed, f"lines of one name differ in {names}, added to the names; they are no seeds"
     return None, ""
 
