@@ -22,12 +22,11 @@ from biasbed.networks.backbones import (
     skeleton,
     tag_mean_std,
     timm_config,
-    timm_tags,
 )
 from biasbed.networks.form import Form, MeanStd
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
-from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights
+from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights, weight_names
 from biasbed.settings import refuse_unknown
 from biasbed.system import commands
 
@@ -52,17 +51,8 @@ def published_weights(name: str) -> tuple[str, ...]:
     architecture = resolve(name)
     if architecture.gates:
         return ()
-    if architecture.is_optional:
-        return tuple(architecture.optional_library.weights(architecture.name))
-    if architecture.has_own_config:
-        return ("default",)
-    if architecture.library == "timm":
-        return tuple([architecture.tag] if architecture.tag else timm_tags(architecture.name))
-    if architecture.library == "own":
-        return ()
-    from torchvision import models
-
-    return tuple(weights.name for weights in models.get_model_weights(architecture.name))  # without aliases
+    has_tag = architecture.library == "timm" and architecture.tag and not architecture.has_own_config
+    return (architecture.tag,) if has_tag else tuple(weight_names(architecture))
 
 
 def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published:

@@ -29,6 +29,8 @@ from biasbed.system import files, places
 
 log = logging.getLogger(__name__)
 
+ALIASES = {"timm": "default", "torchvision": "DEFAULT"}  # of the weights that a library takes by default
+
 
 def check_init(name: str, init: str) -> None:
     """Raise UsageError if `init` can't belong to this backbone. Reads no weights.
@@ -41,7 +43,9 @@ def check_init(name: str, init: str) -> None:
         weights_file(init)
         return
     weights, architecture = init.removeprefix("named:"), resolve(name)
-    names = _named_weights(architecture)
+    names = weight_names(architecture)
+    if names and architecture.library in ALIASES:
+        names = [*names, ALIASES[architecture.library]]
     if not names:
         raise UsageError(f"init={init}: '{name}' has no named weights; use init=scratch or init=<file>")
     refuse_unknown(weights, names, f"init={init}: '{name}' has no such weights")
@@ -192,7 +196,8 @@ def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
     return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
 
 
-def _named_weights(architecture: Architecture) -> list[str]:
+def weight_names(architecture: Architecture) -> list[str]:
+    """Return the names of a library's weights for an architecture, without aliases; none for our own networks."""
     if architecture.library == "own":
         return []
     if architecture.is_optional:
@@ -200,11 +205,10 @@ def _named_weights(architecture: Architecture) -> list[str]:
     if architecture.has_own_config:
         return ["default"]
     if architecture.library == "timm":
-        tags = timm_tags(architecture.name)
-        return [*tags, "default"] if tags else []
+        return timm_tags(architecture.name)
     from torchvision import models
 
-    return list(models.get_model_weights(architecture.name).__members__)
+    return [weights.name for weights in models.get_model_weights(architecture.name)]
 
 
 def _fetch(architecture: Architecture) -> dict[str, Tensor]:
