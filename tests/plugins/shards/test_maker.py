@@ -179,6 +179,7 @@ def test_an_interrupted_command_goes_on_and_a_finished_folder_is_kept(
     states = {path.name: path.stat().st_mtime_ns for path in written}
     source = opened(tmp_path / "set")
     assert len(source) == 9
+    assert sorted(path.name for path in source.root.iterdir()) == ["a", "b", "b-c"]
     assert {path.name: (source.root / path.parent.name / path.name).stat().st_mtime_ns for path in written} == states
     with pytest.raises(UsageError, match=r"set-images is there already: remove it"):
         unpack(tmp_path / "set")

@@ -16,7 +16,7 @@ from biasbed.plugins.shards.layout import READERS, Shards, find_layout, find_sha
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting
 from biasbed.system.terminal import ProgressBar
-from biasbed.tracking.folder import exclusive
+from biasbed.tracking.folder import LOCK, exclusive
 
 PARTIAL = ".{}.partial"  # name of a folder that is being written, hidden from whoever lists data sets
 TABLE = "metadata.csv"  # of images with biases, as `train=<folder>` reads it
@@ -95,6 +95,7 @@ def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
     with exclusive(partial, "unpacked"), failures(partial):
         count = _write(shards, partial, columns)
         partial.rename(target)
+        (target / LOCK).unlink()
     print(f"done: {count:,} images in {target}")
 
 
