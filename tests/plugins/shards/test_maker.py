@@ -185,6 +185,24 @@ def test_an_interrupted_command_goes_on_and_a_finished_folder_is_kept(
         unpack(tmp_path / "set")
 
 
+def test_what_was_written_by_other_columns_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = make_examples(["a", "b"], 2)
+    write_parquet(tmp_path / "set", examples, ["a", "b"], shards=1, coarse=["x", "y", "x", "y"])
+
+    def failing(path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        if path.parent.name == "b":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maker, "_write_image", failing)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(tmp_path / "set")
+    source = opened(tmp_path / "set", "label:coarse")
+    assert (source.classes, len(source)) == (("x", "y"), 4)
+
+
 def test_the_command_takes_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_parquet(tmp_path / "set", make_examples(["a", "b"], 1), ["a", "b"])
     flags = ["--what", "unpacked", "--data_dir", str(tmp_path / "set"), "--unpacked.columns", "label:label"]

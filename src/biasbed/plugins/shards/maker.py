@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from biasbed import record
 from biasbed.data.listing import is_data
 from biasbed.errors import UsageError
 from biasbed.options import PrepareOptions
 from biasbed.plugins.shards.columns import ROLES, StatedColumns, has_suffix, suffix_of
-from biasbed.plugins.shards.layout import READERS, Shards, find_layout, find_shards
+from biasbed.plugins.shards.layout import READERS, ShardLayout, Shards, find_layout, find_shards
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import LOCK, exclusive
 
-PARTIAL = ".{}.partial"  # name of a folder that is being written, hidden from whoever lists data sets
+PARTIAL = ".{}.{}.partial"  # name of a folder that is being written, hidden from whoever lists data sets
 TABLE = "metadata.csv"  # of images with biases, as `train=<folder>` reads it
 
 
@@ -91,23 +92,33 @@ def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
     assert shards is not None
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already: remove it, or give another unpacked.into")
-    partial = target.with_name(PARTIAL.format(target.name))
+    states = _states(shards)
+    layout = find_layout(shards, columns)
+    # What an interrupted command has written stays only if the same images belong into the same places.
+    partial = target.with_name(PARTIAL.format(target.name, record.digest([states, layout.paths])))
     with exclusive(partial, "unpacked"), failures(partial):
-        count = _write(shards, partial, columns)
+        count = _write(shards, partial, columns, layout)
+        if _states(shards) != states:
+            raise UsageError(f"{source} has changed while it was unpacked: run the command again")
         partial.rename(target)
         (target / LOCK).unlink()
     print(f"done: {count:,} images in {target}")
 
 
-def _write(shards: Shards, folder: Path, columns: StatedColumns) -> int:
+def _states(shards: Shards) -> list[tuple[str, int, int]]:
+    """Return name, size and modification time of each shard."""
+    states = [(path.name, path.stat()) for path in shards.paths()]
+    return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+
+
+def _write(shards: Shards, folder: Path, columns: StatedColumns, layout: ShardLayout) -> int:
     """Write the images of all shards, and their table if they have biases; return their number."""
-    layout = find_layout(shards, columns)
     paths, written = iter(layout.paths), []
     with ProgressBar(len(shards.files), "shard") as bar:
         for shard in shards.paths():
             try:
                 for content in READERS[shards.format].read_images(shard, columns):
-                    path = next(paths)
+                    path = next(paths, "")  # more of them: the shard has changed
                     written.append(_with_suffix(path, content) if path else "")
                     if path:
                         _write_image(folder / written[-1], content)
