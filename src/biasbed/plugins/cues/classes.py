@@ -17,7 +17,6 @@ FACTORS = (
     *("pose", "background", "pattern", "color", "smaller", "shape", "partial_view", "subcategory", "texture"),
     *("larger", "darker", "object_blocking", "person_blocking", "style", "brighter", "multiple_objects"),
 )
-NO_FACTOR = "none"  # group of images without a factor: they count among all images alone
 
 # Class folder -> ImageNet classes (Kim et al. 2026, arXiv 2603.10834, and their repository).
 SHAPES: Mapping[str, tuple[str, ...]] = {

@@ -32,11 +32,11 @@ from biasbed.plugins.cues.classes import (
     FACTORS,
     IMAGENET_9,
     INTENSITIES,
-    NO_FACTOR,
     SHAPES,
     SUPERCLASSES,
     TEXTURES,
 )
+from biasbed.plugins.cues.derivations import NO_FACTOR
 from biasbed.system.strict import MANY_PARTS, parse_json, read_json, read_text
 
 Outputs = tuple[tuple[int, ...], ...]  # of each class, the positions of its ImageNet classes

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from biasbed.measures import FRACTION, Measure
-from biasbed.plugins.cues.classes import NO_FACTOR
 from biasbed.record import Derived, MetricName
 from biasbed.suites.derived import gap
 
 FULL, MRR = "accuracy_full", "mrr"
 PURE_CUES = ("refined_bias_shape", "refined_bias_texture")
 FACTOR_SET = "imagenet_x"
+NO_FACTOR = "none"  # group of images without a factor: they count among all images alone
 MEASURES = {
     "background_gap": Measure("accuracy on ImageNet-9's Mixed-Same less that on its Mixed-Rand", FRACTION, False),
     "watermark_gap": Measure("accuracy on ImageNet less that on the same images with a watermark", FRACTION, False),
