@@ -95,8 +95,6 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
     if is_frame(scores):
         user_scores = _select_table([grid_of_frame(scores)], options)
     else:
-        from biasbed.analysis.runs import item_files
-
         paths = _paths(scores)
         if options.check and (len(paths) > 1 or paths[0].is_dir()):
             raise UsageError("check=yes: reads one table, and these are several files, or a folder")
@@ -104,12 +102,9 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
         offered = next((reading for reading in readings if reading is not None), None)
         if offered is not None and options.check:
             raise UsageError(f"check=yes: {paths[0]} is no table of printed numbers")
-        if offered is not None:
-            user_scores = offered
-        elif len(paths) > 1 or item_files.has_items(paths[0]):
-            user_scores = item_files.read_items(paths)
-        else:
-            user_scores = _select_table(read_grids(paths[0]), options)
+        if offered is None and len(paths) > 1:
+            raise UsageError(f"{paths[0]}, ...: has no line per item, as several files need; of tables give one")
+        user_scores = _select_table(read_grids(paths[0]), options) if offered is None else offered
     methods = () if options.methods == "all" else options.methods
     return select_scores(user_scores, methods, () if options.sets == "all" else options.sets)
 

@@ -53,8 +53,10 @@ class ItemDecisions:
         of_cell[item] = is_right
 
 
-def read_items(paths: Sequence[Path]) -> UserScores:
-    """Read the decisions of files. Raises UsageError for anything else."""
+def read(paths: Sequence[Path], measure: str) -> UserScores | None:
+    """Read the decisions of files; None if no file has a line per item. Raises UsageError if some have none."""
+    if not any(map(has_items, paths)):
+        return None
     decisions = ItemDecisions()
     for path in paths:
         if path.suffix.lower() == PARQUET:
