@@ -129,6 +129,24 @@ def test_a_point_becomes_the_gaussian() -> None:
         assert blurred.sum() == blurred[middle, middle].sum()
 
 
+def test_the_bilateral_filter_is_its_formula() -> None:
+    """Tomasi & Manduchi 1998, as OpenCV has it: a disc of the diameter, distances of colours summed over channels."""
+    diameter, sigma_colour, sigma_space = 12, 170, 75
+    image, radius = noise(40, 40), diameter // 2
+    padded = np.pad(image, ((radius, radius), (radius, radius), (0, 0)), mode="reflect").astype(float)
+    total, weights = np.zeros(image.shape), np.zeros((40, 40, 1))
+    for down, right in itertools.product(range(-radius, radius + 1), repeat=2):
+        if down**2 + right**2 > radius**2:
+            continue
+        moved = padded[radius + down :, radius + right :][:40, :40]
+        colours = np.abs(moved - image).sum(axis=2, keepdims=True)
+        weight = np.exp(-(down**2 + right**2) / (2 * sigma_space**2) - colours**2 / (2 * sigma_colour**2))
+        total += weight * moved
+        weights += weight
+    filtered = BILATERAL_FILTER.apply(image, None, (diameter, sigma_colour))
+    assert np.abs(filtered - total / weights).max() <= 1
+
+
 @pytest.mark.parametrize(("suppression", "constants"), [(BILATERAL_FILTER, (12, 80)), (NON_LOCAL_MEANS, (25,))])
 def test_texture_is_smoothed_and_an_edge_stays(suppression: Suppression, constants: tuple[float, ...]) -> None:
     weak = np.random.default_rng(0).normal(0, 8, (224, 224, 3))

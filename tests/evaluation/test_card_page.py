@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchvision
-from torch import Tensor
 
 import biasbed
 from biasbed import cli
@@ -22,26 +19,9 @@ from biasbed.evaluation import card_page
 from biasbed.evaluation.card_page import CardPage, Panel, ValueBar
 from biasbed.evaluation.evaluate_model import make_page
 from biasbed.published import cells
-from biasbed.suites import open_suite
-from biasbed.training.resolve import resolve
+from helpers.nearest_mean import IMAGES, decide_by_means
 
-IMAGES = 100
-DEMO: dict[str, Any] = {"suite": "demo", "classes": CLASSES, "limit": IMAGES, "image_size": 40, "quiet": True}
-
-
-@functools.cache
-def class_means() -> Tensor:
-    """Return the mean image of each class among some of the demo's test images, [10,3,40,40] in [0,1]."""
-    (member, *_) = open_suite(resolve({"suite": "demo", "sets": "in_domain", "limit": IMAGES})).sets
-    rows = np.arange(len(member.source))
-    images = torch.stack([member.transform(member.source.open(int(row))) for row in rows]).float() / 255
-    y = torch.as_tensor(member.source.y)
-    return torch.stack([images[y == number].mean(dim=0) for number in range(10)])
-
-
-def decide_by_means(images: Tensor) -> Tensor:
-    """Decide for the class whose mean image is nearest: better than chance, and changed by every suppression."""
-    return -10 * torch.cdist(images.flatten(1), class_means().flatten(1).to(images)) / 40
+DEMO: dict[str, Any] = {"suite": "demo", "classes": CLASSES, "limit": IMAGES, "quiet": True}
 
 
 def evaluate(sets: list[str], **settings: Any) -> Card:

@@ -16,12 +16,14 @@ pytest.importorskip("cv2", reason="OpenCV is an extra")
 import biasbed
 from biasbed import measures
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
+from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.suites import make_suite, open_suite
 from biasbed.suites.reliance_sets import condition_name, conditions
 from biasbed.suites.suite import OpenSuite
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
+from helpers.nearest_mean import IMAGES, decide_by_means
 
 MARKS = f"{ROOT / 'tests/helpers/toy_suite.py'}:Marks"
 
@@ -122,6 +124,28 @@ def test_two_classes_have_reliance_above_a_chance_of_one_half(tmp_path: Path) ->
     words = {"suite": "folders", "data_dir": str(tmp_path), "train": "none", "sets": "photos,reliance", "limit": None}
     (shape,) = [value for value in opened(**words).derivations if value.measure == "reliance_shape"]
     assert shape.references == (0.5,)
+
+
+def test_reliance_follows_from_the_decisions_on_the_same_images() -> None:
+    """In NumPy from the predictions, beside the paper's relative accuracy: accuracy under suppression by without."""
+    card = biasbed.evaluate(
+        decide_by_means,
+        "demo",
+        sets=["in_domain", "reliance"],
+        classes=CLASSES,
+        limit=IMAGES,
+        image_size=40,
+        quiet=True,
+    )
+    frame = card.predictions("in_domain_reliance")
+    right = frame.groupby("condition", sort=False)["correct"].mean()
+    relative = right["patch_shuffle-4"] / right["none"]
+    lost = 1 - (right["patch_shuffle-4"] - 0.1) / (right["none"] - 0.1)
+    values = card.looks_at.set_index(["measure", "set"])["value"]
+    assert right["none"] > 0.1, "it is better than chance"
+    assert values["reliance_shape", "in_domain_reliance"] == pytest.approx(lost)
+    chance_share = 0.1 / right["none"]
+    assert relative == pytest.approx(chance_share + (1 - chance_share) * (1 - lost))
 
 
 def test_images_with_several_labels_have_the_share_of_average_precision_above_chance() -> None:
