@@ -106,6 +106,19 @@ def die_with_parent(with_signal: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(with_signal))
 
 
+def keep_freed_memory() -> None:
+    """Let glibc keep the memory that is freed, for the next tensor; other C libraries are left as they are.
+
+    It returns large blocks to the system, so that every activation on a CPU is made of fresh pages: a ResNet-50 on 256
+    images of 224 pixels spends a third of its time on them.
+    """
+    trim_threshold, most_mapped = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(most_mapped, 0)
+        mallopt(trim_threshold, 2**31 - 1)
+
+
 def end_with_parent() -> None:
     """End with SIGTERM when the process that named itself in `PARENT_PROCESS` is gone, or is gone already."""
     parent = os.environ.pop(PARENT_PROCESS, None)
