@@ -40,7 +40,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
     *("engine", "methods", REFERENCES, "loading", "packed", "running", "starting", "analysing"),
-    *("reading", "decisions", "opening"),
+    *("reading", "decisions", "opening", "suppressing"),
 )
 
 
