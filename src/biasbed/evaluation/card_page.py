@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
-from torch import nn
 
 from biasbed import __version__, measures, record
 from biasbed.data.corruptions import BENCHMARK
@@ -158,7 +157,6 @@ class CardPage:
 
     job: EvaluationJob
     suite: OpenSuite
-    network: nn.Module
     decided: Sequence[Decisions]
     metrics: Mapping[str, float]
     tables: DecisionTables
@@ -239,7 +237,7 @@ class CardPage:
         maps = dict.fromkeys(decisions.label_map for decisions in self.plain)
         facts = [
             ("model", str(job.given_settings["model"])),
-            ("network", f"{type(self.network).__name__}, {job.parameters or 0:,} parameters"),
+            ("parameters", f"{job.parameters or 0:,}"),
             ("weights", f"hash {job.weights[:HASH_DIGITS]}"),
             ("data", f"suite {Path(job.suite_name).name}, fingerprint {job.fingerprint}, protocol {job.protocol.hash}"),
             ("images", "; ".join(images)),

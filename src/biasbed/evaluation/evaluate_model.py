@@ -196,7 +196,6 @@ def make_page(evaluation: Evaluation, results: Results) -> CardPage:
     return CardPage(
         job=evaluation.job,
         suite=evaluation.suite,
-        network=evaluation.model.module,
         decided=results.stored.decisions,
         metrics=results.metrics,
         tables=results.tables,
