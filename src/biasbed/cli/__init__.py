@@ -346,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("biasbed: there is no home folder for a path that begins with ~: write it whole", file=sys.stderr)
         return UsageError.exit_code
     except KeyboardInterrupt as error:
-        ignore_first_signal()
+        ignore_first_signal()  # here, where it is being handled: between here and the end it would be raised again
         ended_by = signal_of(error)
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
             reason = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from types import FrameType
@@ -28,6 +29,7 @@ STORE = "BIASBED_STORE"  # environment variable: the file in which the processes
 SHELLS = ("bash", "sh", "dash", "zsh")
 WATCHER = "biasbed watcher"  # name of the threads that wait for another process to end and hold no lock meanwhile
 COPIES = 2.0  # seconds in which further signals are copies of the first: `mlflow run` and `timeout` send two
+AGAIN = 0.1  # seconds after which an exception that was discarded is raised again
 
 
 def yield_while_waiting() -> None:
@@ -152,8 +154,8 @@ class Interrupted(KeyboardInterrupt):
 class _Request:
     """Signal that asked this process to end, and how far it was honoured.
 
-    Python discards what a handler raises in `__del__` or in a callback. So the handler notes the signal, too, which is
-    raised again at the end of the block.
+    Python discards what a handler raises in `__del__`, in a callback of a weak reference or of the garbage collector,
+    and some C code clears it. So the handler notes the signal, and raises again until the exception is under way.
     """
 
     def __init__(self) -> None:
@@ -163,6 +165,8 @@ class _Request:
         self.is_raised = False
         self._owner, self._when = os.getpid(), 0.0
         self._before: dict[signal.Signals, Any] = {}
+        self._timer = (0.0, 0.0)
+        self._hook = sys.unraisablehook
 
     def install(self) -> None:
         """Handle the signals, except Ctrl-C if whoever started us wants it otherwise."""
@@ -170,24 +174,32 @@ class _Request:
             self._set(number, self._handle)
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
             self._set(signal.SIGINT, self._handle)
+        sys.unraisablehook = self._report_discarded
 
     def restore(self) -> None:
         """Undo everything."""
+        if self.is_raised:
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._hook
 
     def end(self, number: int) -> NoReturn:
-        """Raise Interrupted."""
+        """Raise Interrupted, again and again until it is under way."""
         self.signal = self.signal or signal.Signals(number)
         self._when = self._when or time.monotonic()
         if not self.is_raised:
             self.is_raised = True
             self._set(signal.SIGCHLD, signal.SIG_DFL)  # the death of a loader worker is no news any more
+            self._set(signal.SIGALRM, self._remind)
+            self._timer = signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
         raise Interrupted(self.signal)
 
     def conclude(self) -> None:
         """Let a first signal change nothing from now on. A second one still ends the process at once."""
         self.is_over = True
+        if self.is_raised:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def raise_if_asked(self) -> None:
         """Raise Interrupted if a signal was noted, or was raised and then discarded."""
@@ -210,6 +222,21 @@ class _Request:
         previous = signal.signal(number, handler)
         self._before.setdefault(number, signal.SIG_DFL if previous is None else previous)
 
+    def _remind(self, number: int, frame: FrameType | None) -> None:
+        reports = _Request._report_discarded.__code__  # in which Python prints what we raise, as a fault of the hook
+        if any(caller.f_code is reports for caller, _ in traceback.walk_stack(frame)):
+            return
+        error = sys.exc_info()[1]  # that is handled, or passes through a `finally`
+        while error is not None:
+            if isinstance(error, Interrupted):
+                return
+            error = error.__context__
+        raise Interrupted(self.signal or signal.SIGTERM)
+
+    def _report_discarded(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, Interrupted):
+            self._hook(unraisable)
+
 
 _request: _Request | None = None
 
@@ -225,9 +252,9 @@ def handle_signals() -> None:
 def interruptible() -> Iterator[None]:
     """End the block with `Interrupted` if a signal asks this process to end (SIGTERM, SIGUSR2, Ctrl-C).
 
-    If the exception was discarded somewhere, it is raised again at the end of the block. What comes within `COPIES`
-    seconds of it changes nothing; a later one ends the process at once. Blocks may be nested. In a thread, where Python
-    handles no signals, nothing happens.
+    A signal is never lost: if the exception was discarded somewhere, it is raised again, at the end of the block at
+    the latest. What comes within `COPIES` seconds of it changes nothing; a later one ends the process at once. Blocks
+    may be nested. In a thread, where Python handles no signals, nothing happens.
     """
     global _request
     if threading.current_thread() is not threading.main_thread():
