@@ -8,6 +8,7 @@ Answers: What does `compare` read of a file of Every Eval Ever?
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -93,7 +94,7 @@ def read_reported(paths: Sequence[Path], measure: str = "auto") -> UserScores | 
         raise UsageError(
             f"scores={others[0]}: is no file of Every Eval Ever, as others here are: give files of one kind"
         )
-    reports = _read([file for path in paths for file in files[path]])
+    reports = _read(list(itertools.chain.from_iterable(files.values())))
     return _make_scores(reports, ", ".join(map(str, paths)), measure)
 
 
@@ -101,7 +102,7 @@ def _find_reports(path: Path) -> list[Path]:
     """Return the files of the schema at a path: itself, or those of a folder or a datastore's tree."""
     candidates = {path}
     if path.is_dir():
-        candidates = {file for pattern in PLACES for file in path.glob(pattern)}
+        candidates = set(itertools.chain.from_iterable(map(path.glob, PLACES)))
     return [file for file in sorted(candidates) if _is_report(file)]
 
 
@@ -152,7 +153,9 @@ def _read_report(path: Path) -> _Report:
 
 
 def _make_scores(reports: Sequence[_Report], source: str, measure: str) -> UserScores:
-    every = [(report, _value(entry)) for report in reports for entry in report.evaluation_results]
+    every: list[tuple[_Report, _Value]] = []
+    for report in reports:
+        every += [(report, _value(evaluation)) for evaluation in report.evaluation_results]
     of_sets = [value for _, value in every if not value.group]
     headlines = _choose_measures(of_sets, source, measure)
     chosen = [(report, value) for report, value in every if _is_compared(value, headlines)]
@@ -191,12 +194,12 @@ def _is_compared(value: _Value, headlines: Mapping[str, str]) -> bool:
     return not value.group and headlines.get(value.dataset) == value.measure
 
 
-def _value(entry: _Evaluation) -> _Value:
-    config = entry.metric_config
+def _value(evaluation: _Evaluation) -> _Value:
+    config = evaluation.metric_config
     measure = _measure_name(config)
-    name = record.parse_metric(f"test/{measure}/{entry.evaluation_name}")  # of biasbed's own reports
-    dataset, group = (entry.evaluation_name, None) if name is None else (str(name.set), name.group)
-    return _Value(dataset, group, measure, float(entry.score_details.score), _unit(config), config.lower_is_better)
+    name = record.parse_metric(f"test/{measure}/{evaluation.evaluation_name}")  # of biasbed's own reports
+    dataset, group = (evaluation.evaluation_name, None) if name is None else (str(name.set), name.group)
+    return _Value(dataset, group, measure, float(evaluation.score_details.score), _unit(config), config.lower_is_better)
 
 
 def _measure_name(config: _Metric) -> str:
@@ -223,7 +226,7 @@ def _choose_measures(values: Iterable[_Value], source: str, measure: str) -> dic
         by_set[value.dataset].append(value.measure)
     if measure == "auto":
         return {name: "accuracy" if "accuracy" in names else names[0] for name, names in by_set.items()}
-    every = list(dict.fromkeys(name for names in by_set.values() for name in names))
+    every = list(dict.fromkeys(itertools.chain.from_iterable(by_set.values())))
     if measure not in every:
         raise UsageError(f"score={measure}: {source} has no such measure{nearest(measure, every)}")
     return {name: measure for name, names in by_set.items() if measure in names}
