@@ -275,7 +275,7 @@ def find_near_name(name: str, names: Iterable[str]) -> str | None:
     """
     names = list(names)
     grouped = [candidate for candidate in names if candidate.endswith(f".{name}")]
-    if len(grouped) == 1:
+    if len(grouped) == 1 and f"{name}s" not in names:  # `seed` of a study means `seeds`
         return grouped[0]
     group = _in_group(name, names)
     start = f"{name.rpartition('.')[0]}." if group else ""
