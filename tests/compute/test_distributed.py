@@ -226,3 +226,51 @@ def test_two_nodes_of_one_process_train_as_one_node_of_two(
     assert folder.name == reference.name  # the key is in it
     assert history(folder) == history(reference)
     assert_equal(weights(folder), weights(reference))
+
+
+KILLED_ONCE = """
+import os, signal
+from pathlib import Path
+from biasbed.algorithms.infodrop import InfoDrop
+
+class Killed(InfoDrop):
+    steps = 0
+
+    def losses(self, batch):
+        self.steps += 1
+        first = Path(__file__).with_name("killed")
+        if os.environ.get("RANK") == "1" and self.steps == 8 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            first.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().losses(batch)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_torchrun_starts_again_goes_on(image_root: Path, train_flags: list[str], tmp_path: Path) -> None:
+    """With `--max-restarts 1`: equal to the bit to a training without a kill, in one run."""
+    (tmp_path / "method.py").write_text(KILLED_ONCE)
+    flags = ["train", *train_flags, "--algorithm", f"{tmp_path / 'method.py'}:Killed", "--tracking", "offline"]
+    flags += ["--nproc", "2"]
+    agent = ["--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "--local-addr", "127.0.0.1"]
+    call = [sys.executable, "-m", "torch.distributed.run", *agent, "-m", "--", "biasbed", *flags]
+    environment = {**command_environment(), "BIASBED_HOME": str(tmp_path / "again")}
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "killed").exists()
+    (folder,) = run_folders(tmp_path / "again")
+    at_once = {"BIASBED_HOME": str(tmp_path / "once"), "TORCHELASTIC_RESTART_COUNT": "1"}
+    undisturbed = children.run(flags, env=at_once, processes=2)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    (reference,) = run_folders(tmp_path / "once")
+    assert folder.name == reference.name
+    assert history(folder) == history(reference)
+    assert_equal(weights(folder), weights(reference))
+
+
+def test_another_number_of_processes_is_refused(image_root: Path, train_flags: list[str], tmp_path: Path) -> None:
+    flags = ["train", *train_flags, "--algorithm", "erm", "--tracking", "offline", "--nproc", "3", "--batch_size", "12"]
+    done = children.run(flags, env={"BIASBED_HOME": str(tmp_path / "home")}, processes=2)
+    assert done.returncode == 2
+    assert "nproc=3: torchrun started 2 processes, and numbers depend on them" in done.stderr
+    assert not run_folders(tmp_path / "home")

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.batch import at_least_fp32
@@ -250,11 +251,15 @@ def process_group(device: str = "auto") -> Iterator[Group]:
         die_with_parent(signal.SIGKILL)
         # Objects and CPU tensors travel over gloo in any case.
         backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+        store: Any
         if STORE in os.environ:
             store = dist.FileStore(os.environ[STORE], world)  # type: ignore[attr-defined]
-            dist.init_process_group(backend, store=store, rank=rank, world_size=world)
         else:
-            dist.init_process_group(backend)
+            # With --max-restarts torchrun keeps one store, in which the addresses of ended processes remain.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            shared_store, _, _ = next(rendezvous("env://", rank, world))
+            store = dist.PrefixStore(attempt, shared_store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     try:
         yield Group(rank, world, device)
     finally:

@@ -37,6 +37,8 @@ def carry_out(flags: Mapping[str, Any]) -> CarriedOut:
     from biasbed.training.train import train
 
     device, count = choose_device(config.device, config.nproc)
+    if config.nproc not in ("auto", count):  # a restart of torchrun may have fewer
+        raise UsageError(f"nproc={config.nproc}: torchrun started {count} processes, and numbers depend on them")
     try:
         config = replace(config, device=device, nproc=count)
     except ValueError as error:
