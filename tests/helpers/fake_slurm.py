@@ -121,6 +121,8 @@ def scontrol(*words: str) -> None:
         _write(words[1], state="REQUEUED")
     elif words[:2] == ("show", "job"):
         print(f"JobId={words[2]} JobName=biasbed\n   JobState={_read(words[2])['state']} Reason=None")
+    elif words == ("show", "config"):
+        print(f"MaxArraySize            = {os.environ.get('FAKE_ARRAY_SIZE', '1001')}\nMaxDBDMsgs              = 20008")
     else:
         assert words == ("show", "hostnames", "node[1-2]")
         sys.stdout.write("node1\nnode2\n")  # at once: the reader may close the pipe after a line

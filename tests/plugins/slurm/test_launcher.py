@@ -153,6 +153,76 @@ def test_a_job_that_the_cluster_ended_is_submitted_again_without_an_attempt(
             training.poll()
 
 
+def test_an_array_is_no_longer_than_the_cluster_allows(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_ARRAY_SIZE", "2")
+    study = launcher("print('trained')")
+    trainings = [study.start(command(tmp_path, name)) for name in "abcde"]
+    assert [training.poll() for training in trainings] == [None] * 5
+    assert [training.job_id for training in trainings] == ["100_0", "100_1", "101_0", "101_1", "102"]
+    assert ["--array=0-1" in path.read_text() for path in sorted(cluster.glob("*.sh"))] == [True, True, False]
+    (cluster / "hold").unlink()
+    wait_for(lambda: [training.poll() for training in trainings] == [0] * 5)
+
+
+@pytest.mark.parametrize(
+    ("ended", "message"),
+    [
+        ("OUT_OF_MEMORY", "job 100 ran out of memory: give more with slurm.mem_gb, or slurm.double_memory=yes"),
+        ("TIMEOUT", "job 100 reached its time limit before its checkpoint was written"),
+        ("CANCELLED", "job 100 was cancelled"),
+    ],
+)
+def test_the_log_says_why_slurm_ended_a_job(cluster: Path, tmp_path: Path, ended: str, message: str) -> None:
+    training = launcher().start(command(tmp_path, "a"))
+    assert training.poll() is None
+    (cluster / "100.json").write_text(json.dumps({"state": ended}))
+    wait_for(lambda: training.poll() is not None)
+    assert training.poll() == 1
+    assert message in (tmp_path / "suite" / "a" / "train.log").read_text()
+
+
+def test_a_training_that_ran_out_of_memory_gets_twice_as_much_once(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so at its end, and however often it is submitted then; another one has what it had."""
+    study = launcher("import sys; sys.exit(1)", mem_gb="3", double_memory="yes")
+    first = command(tmp_path, "a")
+    lost = study.start(first)
+    assert lost.poll() is None
+    end = {"job": lost.job_id, "code": -9, "ended": "OUT_OF_MEMORY"}
+    (first.folder / slurm.END).write_text(json.dumps(end))
+    assert lost.poll() == 1
+    assert "job 100 ran out of memory: give more with slurm.mem_gb" in first.log.read_text()
+    (cluster / "hold").unlink()
+    for number in (101, 103):
+        again = [study.start(first), study.start(command(tmp_path, f"b{number}"))]
+        wait_for(lambda again=again: [training.poll() for training in again] == [1, 1])
+        scripts = [(cluster / f"{number + offset}.sh").read_text() for offset in range(2)]
+        assert sorted(re.findall(r"--mem=(\S+)", "".join(scripts))) == ["3GB", "6GB"]
+    with pytest.raises(UsageError, match=r"slurm\.double_memory doubles slurm\.mem_gb: give it, too"):
+        launcher(double_memory="yes")
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("0::/slurm/job_1", "slurm/job_1/memory.events"),
+        ("9:memory:/slurm/job_1", "memory/slurm/job_1/memory.oom_control"),
+    ],
+)
+def test_kills_for_memory_are_those_of_the_job_s_control_group(tmp_path: Path, line: str, file: str) -> None:
+    """In both of Linux's versions."""
+    groups = tmp_path / "cgroup"
+    groups.write_text(f"12:cpu:/other\n{line}\n")
+    assert slurm.count_oom_kills(groups, tmp_path) == 0
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("oom 3\noom_kill 2\n")
+    assert slurm.count_oom_kills(groups, tmp_path) == 2
+    assert slurm.count_oom_kills(tmp_path / "none", tmp_path) == 0
+
+
 def test_an_array_that_slurm_refuses_fails_each_of_its_runs_and_none_goes_on(cluster: Path, tmp_path: Path) -> None:
     (cluster / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: socket timed out' >&2\nexit 1\n")
     runs = [planned(tmp_path, seed=seed) for seed in (0, 1)]

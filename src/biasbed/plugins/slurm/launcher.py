@@ -49,6 +49,15 @@ if TYPE_CHECKING:
 STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: the job that trains there; how a job ended
 ASK = 10.0  # seconds between calls of squeue
 TAKEN = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")  # states of a job that the cluster ended
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
+# States of a job that ended without its training's doing -> what to say.
+REASONS = {
+    OUT_OF_MEMORY: "ran out of memory: give more with slurm.mem_gb, or slurm.double_memory=yes",
+    "TIMEOUT": "reached its time limit before its checkpoint was written: give more slurm.warning or slurm.minutes",
+    "DEADLINE": "reached its deadline",
+    "CANCELLED": "was cancelled",
+}
+ARRAY_SIZE = 1001  # Slurm's default of MaxArraySize
 SIGNALLED = tuple(128 + number for number in ENDING)  # exit codes of a training that was asked to end
 GONE = 30.0  # seconds after which a job that is missing in the queue counts as ended without an exit code
 LINGER = 60.0  # seconds that a job whose training was asked to end waits for Slurm
@@ -68,12 +77,17 @@ class Slurm:
     gpus_per_node: int = setting(1, "GPUs of a training on each node, one process each; 0: it runs on CPUs", ge=0)
     cpus_per_task: int = setting(8, "cores of a training on each node", ge=1)
     mem_gb: float | None = setting(None, "memory in GB on each node", gt=0)
+    double_memory: bool = setting(False, "submit a training that ran out of memory again with twice mem_gb, once")
     array_parallelism: int = setting(256, "jobs of an array that run at a time", ge=1)
     setup: str | None = setting(None, "shell command that each job begins with: module load cuda")
     parameters: tuple[str, ...] | None = setting(None, "other options of sbatch, by commas: gres=gpu:a100:1,exclusive")
     cluster: Literal["slurm", "local"] = setting(
         "slurm", "local: try it without a cluster, as processes of this machine"
     )
+
+    def __post_init__(self) -> None:
+        if self.double_memory and self.mem_gb is None:
+            raise ValueError("slurm.double_memory doubles slurm.mem_gb: give it, too")
 
 
 @dataclass(frozen=True)
@@ -98,12 +112,14 @@ class SlurmJob:
     inherited: Mapping[str, str] = field(default_factory=dict)  # variables with secrets, in their public form
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     is_asked: bool = field(default=False, init=False)  # to end
+    earlier_kills: int = field(default=0, init=False)  # for memory in the control group, which jobs may share
 
     def __call__(self) -> int:
         """Train and return the exit code, which is also written into the run folder."""
         from submitit import JobEnvironment
         from submitit.core.utils import UncompletedJobError
 
+        self.earlier_kills = count_oom_kills()
         job, end = JobEnvironment(), self.log.with_name(END)
         end.unlink(missing_ok=True)
         if self.options.cluster == "local":
@@ -130,9 +146,12 @@ class SlurmJob:
         return self._finish(job, code)
 
     def _finish(self, job: JobEnvironment, code: int) -> int:
-        """Write the exit code into the run folder, and return it."""
+        """Write the exit code into the run folder, and if the job ran out of memory; return the code."""
         if job.global_rank == 0:
-            write_whole(self.log.with_name(END), json.dumps({"job": job.job_id, "code": code}))
+            end = {"job": job.job_id, "code": code}
+            if code and count_oom_kills() > self.earlier_kills:
+                end["ended"] = OUT_OF_MEMORY
+            write_whole(self.log.with_name(END), json.dumps(end))
         return code
 
     def _find_missing_secret(self) -> str:
@@ -190,6 +209,22 @@ class SlurmJob:
                 os.kill(self.process.pid, signal.SIGTERM)
 
 
+def count_oom_kills(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many processes of this control group the kernel has killed for memory; 0 if it does not tell.
+
+    Slurm itself tells only by accounting: to `scontrol` the job has failed.
+    """
+    with contextlib.suppress(OSError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            files = {"": f"{path}/memory.events", "memory": f"memory{path}/memory.oom_control"}  # version 2, 1
+            file = mount / files.get(controllers, "none").lstrip("/")
+            if file.is_file():
+                counts = dict(line.split() for line in file.read_text().splitlines())
+                return int(counts.get("oom_kill", 0))
+    return 0
+
+
 # --- the queue --------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +269,16 @@ class Queue:
                 if state:
                     return state[1]
         return ""
+
+    def read_array_size(self) -> int:
+        """Return how many jobs an array may have: MaxArraySize, or Slurm's default if it does not tell."""
+        size = None
+        if self.options.cluster == "slurm":
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                command = ["scontrol", "show", "config"]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                size = re.search(r"MaxArraySize\s*=\s*(\d+)", done.stdout)
+        return ARRAY_SIZE if size is None else max(1, int(size[1]))
 
     def _refresh(self) -> None:
         """List the jobs by squeue, which needs no accounting.
@@ -281,9 +326,12 @@ class SlurmTraining:
         if self.refusal:
             raise Failure(self.refusal)
         assert self.job_id is not None
-        code = _read_exit_code(self.folder, self.job_id)
+        end = _read_end(self.folder, self.job_id)
+        code = end.get("code")
+        if "ended" in end:
+            return self._fail(end["ended"])
         if code is not None and code not in SIGNALLED:
-            return code
+            return int(code)
         if self.launcher.queue.has(self.job_id):
             self.missed = None
             return None
@@ -291,14 +339,19 @@ class SlurmTraining:
         if state in TAKEN:
             raise Preempted(f"the cluster ended job {self.job_id}: {state}")
         if code is not None:
-            return code
+            return int(code)
         self.missed = self.missed or time.monotonic()
         if time.monotonic() - self.missed < self.launcher.patience:  # a shared folder shows a new file late
             return None
+        return self._fail(state)
+
+    def _fail(self, state: str) -> int:
+        """Write into the log why the job ended, and for its next submission the state; return an exit code."""
+        path = self.folder / STATE
+        write_whole(path, json.dumps({**_read_json(path), "ended": state}))
+        reason = REASONS.get(state, "ended without an exit code: out of memory, or its node failed")
         with (self.folder / "train.log").open("a") as log:
-            log.write(
-                f"biasbed: job {self.job_id} ended without an exit code: cancelled, out of memory, or its node failed\n"
-            )
+            log.write(f"biasbed: job {self.job_id} {reason}\n")
         return 1
 
     def stop(self) -> None:
@@ -355,16 +408,31 @@ class SlurmLauncher(Launcher):
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
         state = _read_json(folder / STATE)
-        if state.get("cluster") != self.options.cluster or _read_exit_code(folder, state["job"]) is not None:
+        if state.get("cluster") != self.options.cluster or _read_end(folder, state["job"]):
             return None
         return SlurmTraining(self, folder, state["job"]) if self.queue.has(state["job"]) else None
 
     def submit(self) -> None:
-        """Submit the trainings started since the last call as one array; if that fails, note the refusal in each."""
+        """Submit the trainings started since the last call as arrays, by memory, each as long as Slurm allows."""
         waiting, self.unsubmitted = self.unsubmitted, []
+        by_memory: dict[bool, list[tuple[TrainCommand, SlurmTraining]]] = {False: [], True: []}
+        for command, training in waiting:
+            by_memory[self._needs_double(training.folder)].append((command, training))
+        size = self.queue.read_array_size()
+        for is_double, same in by_memory.items():
+            for start in range(0, len(same), size):
+                self._submit_array(same[start : start + size], is_double)
+
+    def _needs_double(self, folder: Path) -> bool:
+        """Return True if the training ran out of memory before, and is to have twice as much."""
+        state = _read_json(folder / STATE)
+        return self.options.double_memory and (bool(state.get("double")) or state.get("ended") == OUT_OF_MEMORY)
+
+    def _submit_array(self, waiting: Sequence[tuple[TrainCommand, SlurmTraining]], is_double: bool) -> None:
+        """Submit trainings as one array; if that fails, note the refusal in each."""
         try:
             self.queue.require()
-            jobs = self._submit([command for command, _ in waiting])
+            jobs = self._submit([command for command, _ in waiting], is_double)
         except Failure as failure:
             for _, training in waiting:
                 training.refusal = str(failure)
@@ -372,7 +440,7 @@ class SlurmLauncher(Launcher):
         for (_, training), job_id in zip(waiting, jobs, strict=True):
             training.job_id = job_id
             self.queue.add(job_id)
-            state = {"job": job_id, "cluster": self.options.cluster}
+            state = {"job": job_id, "cluster": self.options.cluster, "double": is_double}
             write_whole(training.folder / STATE, json.dumps(state))
 
     def withdraw(self, training: SlurmTraining) -> None:
@@ -380,10 +448,12 @@ class SlurmLauncher(Launcher):
         self.unsubmitted = [pair for pair in self.unsubmitted if pair[1] is not training]
         training.refusal = training.refusal or "stopped before its job was submitted"
 
-    def _submit(self, commands: Sequence[TrainCommand]) -> list[str]:
+    def _submit(self, commands: Sequence[TrainCommand], is_double: bool) -> list[str]:
         """Submit the commands and return their job ids. Raises Failure if Slurm refuses them."""
         study = commands[0].overrides.get("study", "study")
         executor = self._make_executor(private_folder(commands[0].home / "slurm"), f"biasbed-{record.slug(study)}")
+        if is_double and self.options.mem_gb is not None:
+            executor.update_parameters(mem_gb=2 * self.options.mem_gb)
         try:
             with executor.batch():
                 jobs = [executor.submit(self._make_job(command)) for command in commands]
@@ -437,10 +507,10 @@ def _parse_parameters(parameters: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _read_exit_code(folder: Path, job_id: str) -> int | None:
-    """Return the exit code that this job left; None before it ends."""
+def _read_end(folder: Path, job_id: str) -> dict[str, Any]:
+    """Return what this job left at its end: `code`, and `ended` if it ran out of memory; empty before it ends."""
     end = _read_json(folder / END)
-    return int(end["code"]) if end.get("job") == job_id else None
+    return end if end.get("job") == job_id else {}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
