@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from biasbed.published import names
 from biasbed.studies.study_table import read_table
@@ -118,3 +119,15 @@ def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command
         assert done.returncode == 0, (command, words, done.stderr[-2000:])
         made |= {settings.get("study", ""), STORY if command == "main" else command}
         made |= set(re.findall(r"study[=: ]+(\w+)", done.stdout))
+
+
+@pytest.mark.slow
+def test_skypilot_reads_the_documented_job() -> None:
+    sky = pytest.importorskip("sky", reason="needs skypilot, which has no place among biasbed's requirements")
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "use_spot" in block]
+    task = sky.Task.from_yaml_config(yaml.safe_load(text))
+    (resources,) = task.resources
+    assert resources.use_spot
+    assert set(task.storage_mounts) == {"/runs", "/data"}
+    assert task.envs["BIASBED_HOME"] == "/runs"
