@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from biasbed.studies import runner
 from biasbed.studies.search import feed as feeds
 from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
-from biasbed.studies.search.results import SearchState, make_ledger_lines
+from biasbed.studies.search.results import SearchState, make_ledger_lines, write_trials
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE
@@ -352,6 +353,10 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     # Folders of another machine can't be seen from here.
     search, study = feed.studies[0]
     every = study.get_trials()
+    write_trials(bed.home / "trials.csv", [SearchState(search, every)])
+    with (bed.home / "trials.csv").open() as file:
+        equal_to = [row["equal_to"] for row in csv.DictReader(file)]
+    assert sum(map(bool, equal_to)) == 4 - len(drawn)
     lines = make_ledger_lines([SearchState(search, every)])
     assert [line.cost.attempts for line in lines] == [1] * len(drawn)
     every[0].user_attrs[trials.FOLDER] = str(bed.home / "elsewhere")

@@ -22,7 +22,7 @@ from biasbed.system.files import write_whole
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-HEADER = ("algorithm", "cell", "trial", "seed", "state", "value", "reached", "default", "attempts")
+HEADER = ("algorithm", "cell", "trial", "seed", "state", "value", "reached", "default", "attempts", "equal_to")
 TAIL = ("seconds", "run_id", "host", "error")
 
 
@@ -197,11 +197,22 @@ def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[
         "reached": trial.last_step or 0,
         "default": "yes" if attributes.get(trials.DEFAULT) else "",
         "attempts": trials.count_attempts(state.all_trials, position),
+        "equal_to": _find_equal(state, trial),
         "seconds": "" if seconds is None else f"{seconds:.1f}",
         "run_id": attributes.get(trials.RUN_ID, ""),
         "host": attributes.get(trials.HOST, ""),
         "error": attributes.get(trials.ERROR, ""),
     }
+
+
+def _find_equal(state: SearchState, trial: FrozenTrial) -> int | str:
+    """Return the number of the earlier trial with the same settings, whose training it shares; empty without one."""
+    folder = trial.user_attrs.get(trials.FOLDER)
+    for earlier in trials.select_trained(state.outcomes.values()):
+        is_same = folder is not None and earlier.user_attrs.get(trials.FOLDER) == folder
+        if is_same and earlier.number < trial.number:
+            return earlier.number
+    return ""
 
 
 def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
