@@ -158,11 +158,6 @@ class Description(Format):
         return derivations
 
     @property
-    def has_measures(self) -> bool:
-        """True if the CSV has a column with the measure of each number."""
-        return bool(self.further) or any(column.further for column in self.columns.values())
-
-    @property
     def protocol(self) -> record.Protocol:
         """Protocol of the paper, as far as it is known."""
         rules = tuple(described.rule or name for name, described in self.rules.items())

@@ -19,7 +19,7 @@ from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
 from biasbed.studies.search import trials
-from biasbed.studies.search.space import Default, Parameters, Space, read_space
+from biasbed.studies.search.space import Default, Space, read_space
 from biasbed.studies.study_table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
 
@@ -89,12 +89,6 @@ class Search:
         if trials.DEFAULT in trial.user_attrs:
             return self.default.overrides
         return self.space.format(trial.params)
-
-    def parameters(self, trial: FrozenTrial) -> Parameters:
-        """Return Optuna's values of the trial's settings, as far as they lie inside the space."""
-        if trials.DEFAULT in trial.user_attrs:
-            return self.default.parameters
-        return trial.params
 
     def plan_trial(self, overrides: Overrides, position: int, launcher: Launcher) -> PlannedRun:
         """Plan the training of a trial. overrides: its searched settings. UsageError if they do not fit together."""
