@@ -30,7 +30,7 @@ from biasbed.plugins.deepfashion.data_set import _read_garments
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table
-from biasbed.suites.label_maps import read_own
+from biasbed.suites.user_label_maps import read_own
 from biasbed.tracking.archive import Archive
 from biasbed.tracking.folder import RunFolder
 from helpers.decision_files import HEADER

@@ -28,7 +28,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import as_read, build, flat, nearest, specs
-from biasbed.suites.label_maps import OwnMaps, find_own
+from biasbed.suites.user_label_maps import OwnMaps, find_own
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
 OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking", "report")

@@ -107,7 +107,7 @@ def file_formats() -> dict[str, Any]:
     from biasbed.published.description import Description
     from biasbed.studies.search.space import SpaceFile
     from biasbed.studies.study_table import TableFile
-    from biasbed.suites.label_maps import LabelMapFile
+    from biasbed.suites.user_label_maps import LabelMapFile
 
     return {
         "study_table": TableFile,

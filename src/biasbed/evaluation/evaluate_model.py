@@ -36,7 +36,7 @@ from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import derived, label_maps
+from biasbed.suites import derived, label_maps, user_label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -206,7 +206,7 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
     """Load the model, with its outputs named by the user's label map. Raises UsageError if there is no such model."""
     normalisation = build(Config, {name: flags[name] for name in ("mean", "std") if name in flags})
     model = models.find(options.model, options.weights, options.algorithm, mean_std(normalisation))
-    return outputs.describe(model, label_maps.find_own(options.label_map))
+    return outputs.describe(model, user_label_maps.find_own(options.label_map))
 
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:

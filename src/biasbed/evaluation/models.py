@@ -31,7 +31,7 @@ from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
-from biasbed.suites.label_maps import OwnMaps
+from biasbed.suites.user_label_maps import OwnMaps
 from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes

@@ -14,12 +14,12 @@ from biasbed.config import Aggregation, Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes, is_wordnet_id
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.suites import label_maps
+from biasbed.suites import label_maps, user_label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 
 
-def describe(model: models.TestedModel, maps: label_maps.OwnMaps | None) -> models.TestedModel:
+def describe(model: models.TestedModel, maps: user_label_maps.OwnMaps | None) -> models.TestedModel:
     """Return the model with the user's label maps. Raises UsageError if these contradict it."""
     if maps is None:
         return model
@@ -152,5 +152,5 @@ def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str
         return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
 
     outputs = "unknown classes" if model.classes is None else shorten(model.classes)
-    difference = label_maps.describe_difference(model.classes or (), classes) or shorten(classes)
+    difference = user_label_maps.describe_difference(model.classes or (), classes) or shorten(classes)
     return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({difference})"
