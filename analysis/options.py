@@ -64,9 +64,6 @@ class CoreAnalyzeOptions:
         ge=2,
         identity=False,
     )
-    report: Literal["none"] | tuple[str, ...] = setting(
-        "none", "tables laid out as a paper's: robustness_1, ..., or your own <file>.yaml, by commas", identity=False
-    )
     plan: bool = setting(False, "also compute how many sets and runs would show a difference")
     difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
     allow: Literal["none"] | tuple[str, ...] = setting("none", f"irregularities to accept: {', '.join(ALLOWANCES)}")
@@ -88,7 +85,7 @@ class CoreAnalyzeOptions:
         for name in () if self.allow == "none" else self.allow:
             if name not in ALLOWANCES:
                 raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
-        for option in ("sets", "algorithms", "seeds", "order", "set_order", "report"):
+        for option in ("sets", "algorithms", "seeds", "order", "set_order"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
 

@@ -50,7 +50,6 @@ SECTIONS = (
     _Listed(SCORES, "shape_bias:SHAPE_BIAS"),
     _Listed(SCORES, "averages:AVERAGES"),
     _Listed(TRAININGS, "published_rows:PUBLISHED_ROWS"),
-    _Listed(TRAININGS, "layouts:LAYOUTS"),
     _Listed(TRAININGS, "published_card:PUBLISHED_CARD"),
     _Listed(TRAININGS, "epochs:EPOCHS"),
     _Listed(SCORES, "single_runs:SINGLE_RUNS"),

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from biasbed import algorithms, cli, suites
-from biasbed.analysis import layout_file
 from biasbed.analysis.selection.rules import RULES
 from biasbed.cli import catalogue
+from biasbed.plugins.layouts import layout_file
 from biasbed.studies.study_table import TABLES
 from biasbed.system import formats
 from helpers.commands import ROOT

@@ -17,7 +17,7 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from biasbed.analysis import command, display_names, layout_file
+from biasbed.analysis import command, display_names
 from biasbed.analysis.options import CompareOptions
 from biasbed.api.comparison import read_scores
 from biasbed.data.prepared import ImagesManifest
@@ -27,6 +27,7 @@ from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.errors import UsageError
 from biasbed.evaluation.observer_files import read_observers
 from biasbed.plugins.deepfashion.data_set import _read_garments
+from biasbed.plugins.layouts import layout_file
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table

@@ -83,7 +83,7 @@ FLOORS = (
     ("result",),
     ("comparisons",),
     ("score_inputs",),
-    ("inputs", "scores", "display_names", "layout_file"),
+    ("inputs", "scores", "display_names"),
     ("selection",),
     ("runs",),
     ("tables",),
@@ -91,10 +91,8 @@ FLOORS = (
     ("statistics",),
     ("options",),
 )
-LOOSE_IN_ANALYSIS = {
-    *("__init__", "command", "result", "inputs", "score_inputs", "scores", "display_names", "columns", "options"),
-    "layout_file",
-}
+LOOSE_IN_ANALYSIS = {"__init__", "command", "result", "inputs", "score_inputs"}
+LOOSE_IN_ANALYSIS |= {"scores", "display_names", "columns", "options"}
 
 Imports = Mapping[str, set[str]]  # module -> modules
 

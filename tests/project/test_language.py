@@ -21,7 +21,7 @@ VAGUE_NAMES = {
 }
 # Words that users type, which are fields in code: settings, and keys of files.
 TYPED_BY_USERS = {
-    "biasbed.analysis.layout_file": {"over"},
+    "biasbed.plugins.layouts.layout_file": {"over"},
     "biasbed.options": {"what", "words"},
 }
 DENSEST_FILE, DENSEST_WHOLE = 15.0, 6.0  # comprehensions, conditional expressions and lambdas per 100 lines

@@ -16,15 +16,16 @@ import pandas as pd
 import pytest
 
 from biasbed import measures, record
-from biasbed.analysis import layout_file, load
+from biasbed.analysis import load
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.biased_data import BIASED_DATA
-from biasbed.analysis.sections.layouts import LAYOUTS, lay_out
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
+from biasbed.plugins.layouts import layout_file
+from biasbed.plugins.layouts.section import LAYOUTS, lay_out
 from biasbed.published import cells, import_runs
 from biasbed.published.cells import PaperOfCells
 from biasbed.suites import derived

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import algorithms, networks
-from biasbed.analysis import layout_file
 from biasbed.errors import UsageError
 from biasbed.evaluation import command
 from biasbed.networks import library
+from biasbed.plugins.layouts import layout_file
 from biasbed.studies.study_table import parse_seeds, read_table
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT

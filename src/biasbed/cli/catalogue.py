@@ -12,6 +12,7 @@ from typing import Any
 
 from biasbed.errors import UsageError
 from biasbed.options import ListOptions
+from biasbed.plugin_loader import Offered
 from biasbed.registry import Registry
 from biasbed.settings import refuse_unknown
 
@@ -89,34 +90,33 @@ def _rules() -> Lines:
 
 
 def _tables() -> Lines:
-    """Yield the tables of studies, then the layouts of published tables."""
-    from biasbed.analysis import layout_file
+    """Yield the tables of studies, then those of plug-ins."""
     from biasbed.studies.study_table import TABLES
 
     for path in sorted(TABLES.glob("*.yaml")):
         comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))
         yield path.stem, f"benchmark table=: {sentence(comment)}"
-    for name in layout_file.names():
-        yield name, f"analyze report=: {layout_file.read(name).title}"
+    describers: Offered[Callable[[], Lines]] = Offered("listed_tables")
+    for describe in describers.values():
+        yield from describe()
 
 
 def file_formats() -> dict[str, Any]:
     """Return the classes of the files that users write, by the name of the format."""
     from biasbed.analysis.display_names import NamesFile
-    from biasbed.analysis.layout_file import TableLayout
     from biasbed.published.description import Description
     from biasbed.studies.search.space import SpaceFile
     from biasbed.studies.study_table import TableFile
     from biasbed.suites.user_label_maps import LabelMapFile
 
-    return {
+    kinds = {
         "study_table": TableFile,
         "search_space": SpaceFile,
         "label_map": LabelMapFile,
-        "layout": TableLayout,
         "names": NamesFile,
         "published": Description,
     }
+    return {**kinds, **Offered("file_format")}
 
 
 def _formats() -> Lines:

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from biasbed import cli, record
-from biasbed.analysis.sections import layouts
 from biasbed.errors import UsageError
+from biasbed.plugins.layouts import section as layouts
 from biasbed.system.csv_tables import original
 from helpers.toy_runs import Recorder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.analysis import layout_file
 from biasbed.errors import UsageError
+from biasbed.plugins.layouts import layout_file
 
 # As the tables' file calls a column, and as layouts head it; tables 7 and 10 have errors by corruption elsewhere.
 HEADS = {

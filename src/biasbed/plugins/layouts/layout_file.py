@@ -1,4 +1,4 @@
-"""Layout of a paper's table: `layouts/<name>.yaml`, or a user's own file.
+"""Layout of a paper's table: `tables/<name>.yaml`, or a user's own file.
 
 ```yaml
 title: "Table 1: ImageNet-200 and ImageNet-R"
@@ -26,9 +26,8 @@ hypotheses:
 
 from __future__ import annotations
 
-import importlib.resources
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,10 +40,10 @@ from biasbed.errors import UsageError
 from biasbed.published import cells
 from biasbed.settings import nearest
 from biasbed.suites import derived
-from biasbed.system import formats, strict_yaml
+from biasbed.system import formats
 from biasbed.system.formats import ByName, Format
 
-FOLDER = importlib.resources.files("biasbed.published") / "layouts"
+FOLDER = Path(__file__).with_name("tables")
 DIGITS = 1  # of what is printed where nothing tells its rounding
 
 
@@ -195,23 +194,24 @@ def _find_number(stored: Mapping[str, float], name: record.MetricName) -> Printe
 
 def names() -> tuple[str, ...]:
     """Return the names of the layouts that come with biasbed."""
-    files = [file.name for file in FOLDER.iterdir()]
-    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml")))
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def describe() -> Iterator[tuple[str, str]]:
+    """Yield the name and title of each of these layouts, for `list what=tables`."""
+    for name in names():
+        yield name, f"analyze report=: {read(name).title}"
 
 
 def read(name: str) -> TableLayout:
     """Read a layout of ours by its name, or a user's by its file. Raises UsageError of one line for a wrong file."""
-    if name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
-        layout = formats.read(TableLayout, path, "report")
-        layout._name = path.stem
-        return layout
-    if name not in names():
-        raise UsageError(f"report={name}: there is no such layout{nearest(name, names())}, and no file <name>.yaml")
-    file = f"{name}.yaml"
-    text = (FOLDER / file).read_text(encoding="utf-8")
-    layout = formats.parse(TableLayout, strict_yaml.parse(text, file), file)
-    layout._name = name
+    path = Path(name).expanduser()
+    if not name.endswith((".yaml", ".yml")):
+        path = FOLDER / f"{name}.yaml"
+        if name not in names():
+            raise UsageError(f"report={name}: there is no such layout{nearest(name, names())}, and no file <name>.yaml")
+    layout = formats.read(TableLayout, path, "report")
+    layout._name = path.stem
     return layout
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis import layout_file, scores
+from biasbed.analysis import scores
 from biasbed.analysis.columns import Column, measured_by
-from biasbed.analysis.layout_file import Hypothesis, PrintedNumber, TableLayout
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.table_model import (
     MISSING,
@@ -37,6 +36,9 @@ from biasbed.analysis.selection.select import ChosenRun, Selected
 from biasbed.analysis.statistics import per_set
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError, listed
+from biasbed.plugins.layouts import layout_file
+from biasbed.plugins.layouts.layout_file import Hypothesis, PrintedNumber, TableLayout
+from biasbed.plugins.layouts.options import requested_names
 from biasbed.system import commands
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Layouts(Section[LayoutValues]):
 
     name = "layouts"
     title = "Laid out as published"
+    before = "card"
 
     def check(self, options: AnalyzeOptions) -> None:
         requested(options)
@@ -89,7 +92,7 @@ class Layouts(Section[LayoutValues]):
                 yield Sentences(("Missing rows, and what makes them:", *lines))
 
     def leads(self, analysis: Analysis) -> bool:
-        return analysis.options.report != "none"
+        return bool(requested_names(analysis.options))
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         return self.parts(analysis, links)
@@ -102,8 +105,7 @@ LAYOUTS = Layouts()
 
 def requested(options: AnalyzeOptions) -> tuple[TableLayout, ...]:
     """Return the layouts that `report=` names. Raises UsageError for an unknown or wrong one."""
-    names = () if options.report == "none" else options.report
-    return tuple(layout_file.read(name) for name in names)
+    return tuple(map(layout_file.read, requested_names(options)))
 
 
 def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequence[Column]) -> pd.DataFrame:
