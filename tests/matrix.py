@@ -144,19 +144,16 @@ def main(words: list[str]) -> int:
     for name in names:
         if lacks[name]:
             print(f"left out: {name}, as {lacks[name]}")
-    whole = "--whole" in words
-    groups = (
-        [[name] for name in chosen] if "--apart" in words else [[n for n in group if n in chosen] for group in TOGETHER]
-    )
-    wanted = [(name,) for name in SETTINGS] if "--apart" in words else TOGETHER
-    groups = [[name for name in names if name in chosen] for names in wanted]
+    candidates = [(name,) for name in names] if "--apart" in words else TOGETHER
+    groups = [[name for name in group if name in chosen] for group in candidates]
     groups = [group for group in groups if group]
+    tests = WHOLE if "--whole" in words else QUICK
     green, red = [], []
     for number, group in enumerate(groups, start=1):
         label, setting = " + ".join(group), together(chosen[name] for name in group)
         print(f"--- {number} of {len(groups)}: {label} ({setting.why})", flush=True)
         began = time.monotonic()
-        passes = run(setting, WHOLE if whole else QUICK)
+        passes = run(setting, tests)
         (green if passes else red).append(label)
         print(f"--- {'green' if passes else 'RED'} after {time.monotonic() - began:.0f} s", flush=True)
     print("; ".join(f"{how} under {label}" for how, labels in (("green", green), ("RED", red)) for label in labels))

@@ -138,6 +138,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_core_works_with_all_plug_ins_absent(tmp_path: Path, tracking: str) -> None:
     """Show the help, list, train and analyse in a copy of the package without `plugins/`."""
     copy = tmp_path / "src" / "biasbed"
