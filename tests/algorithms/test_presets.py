@@ -1,9 +1,14 @@
-"""Presets: each is its source, wherever it is used. docs/presets.csv has the sources."""
+"""Presets: each is its source, wherever it is used.
+
+docs/presets.csv has what each source fixes and leaves open, tests/algorithms/defaults.csv what is below it.
+"""
 
 from __future__ import annotations
 
+import csv
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,7 +20,76 @@ from biasbed.errors import UsageError
 from biasbed.networks.library import published_weights
 from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
-from helpers.preset_table import DEFAULTS, EVERY_METHOD, RECIPES, expected, read_rows
+from helpers.commands import ROOT
+
+EVERY_METHOD = "every method"  # owner of recipes of networks
+
+
+def _read_defaults() -> dict[str, dict[str, str]]:
+    """Return settings and values as they are typed, by owner: a suite, a method, `optional` (what presets may omit)."""
+    defaults: dict[str, dict[str, str]] = {}
+    with (ROOT / "tests" / "algorithms" / "defaults.csv").open() as file:
+        for row in csv.DictReader(file):
+            defaults.setdefault(row["owner"], {})[row["setting"]] = row["value"]
+    return defaults
+
+
+DEFAULTS = _read_defaults()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A preset of a suite or of methods. fixed: settings and values as they are typed. left_open: other settings."""
+
+    preset: str
+    title: str
+    owners: tuple[str, ...]
+    fixed: Mapping[str, str]
+    left_open: frozenset[str]
+
+    @property
+    def omitted(self) -> dict[str, str]:
+        """Optional settings at their defaults, if it is a recipe of training, unless the source leaves them open."""
+        if not any(is_within(setting, TRAINING) for setting in {*self.fixed, *self.left_open}):
+            return {}
+        optional = {**DEFAULTS["optional"], **DEFAULTS.get(f"optional {self.owners[0]}", {})}
+        return {setting: value for setting, value in optional.items() if setting not in self.left_open}
+
+
+def read_rows() -> list[dict[str, str]]:
+    """Return the rows of docs/presets.csv. Those without a setting say what no setting expresses."""
+    with (ROOT / "docs" / "presets.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def _read_recipes() -> list[Recipe]:
+    """Return the recipes of docs/presets.csv in their order."""
+    groups = itertools.groupby(read_rows(), key=lambda row: (row["preset"], row["recipe"], row["owners"]))
+    recipes = []
+    for (preset, title, owners), group in groups:
+        rows = [row for row in group if row["setting"]]
+        fixed = {row["setting"]: row["value"] for row in rows if row["value"] != "open"}
+        left_open = frozenset(row["setting"] for row in rows if row["value"] == "open")
+        recipes.append(Recipe(preset, title, tuple(owners.split(", ")), fixed, left_open))
+    return recipes
+
+
+RECIPES = _read_recipes()
+
+
+def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, str]:
+    """Return every setting of a training that counts, as it is typed, by its source or by what is below it."""
+    layers = ("optional", f"optional {method}", "every suite", f"suite {suite}", method)
+    values = {"suite": suite, "algorithm": method}
+    for owner in (*layers, f"choice of {method}", f"choice of {method} on {suite}"):
+        values |= DEFAULTS.get(owner, {})
+    for preset in presets:
+        for owner in (EVERY_METHOD, f"suite {suite}", method):
+            for recipe in RECIPES:
+                if owner in recipe.owners and recipe.preset == preset:
+                    values |= {**recipe.omitted, **recipe.fixed}
+    return values
+
 
 METHODS = list(algorithms.names())
 SUITES = list(suites.REGISTRY)
@@ -106,53 +180,17 @@ def test_nothing_is_fixed_or_open_without_a_row(owner: str) -> None:
 
 # A suite that chooses every setting of training otherwise.
 OTHERWISE: Mapping[str, Any] = {
-    "backbone": "resnet34",
-    "network.dropout": 0.7,
-    "network.freeze_statistics": True,
-    "network.channels": 7,
-    "network.scale": "unit",
-    "init": "elsewhere.pt",
-    "image_size": 99,
-    "augment.crop": False,
-    "augment.crop_scale": 0.33,
-    "augment.crop_ratio": (0.9, 1.1),
-    "augment.flip": False,
-    "augment.jitter": 0.33,
-    "augment.grey": 0.77,
-    "augment.padding": 7,
-    "steps": 77,
-    "batch_size": 36,
-    "optim.name": "adamw",
-    "optim.lr": 0.77,
-    "optim.lr_batch": 99,
-    "optim.momentum": 0.77,
-    "optim.nesterov": True,
-    "optim.beta1": 0.77,
-    "optim.beta2": 0.77,
-    "optim.weight_decay": 0.77,
-    "optim.schedule": "constant",
-    "optim.milestones": (0.77,),
-    "optim.gamma": 0.77,
-    "optim.warmup": 7.0,
-    "optim.restarts": (0.77,),
-    "optim.decay_norms": False,
-    "optim.head_factor": 7.0,
-    "optim.decay_embeddings": False,
-    "optim.layer_decay": 0.7,
-    "optim.clip": 7.0,
-    "network.drop_path": 0.7,
-    "label_smoothing": 0.7,
-    "ema.decay": 0.7,
-    "ema.warmup": True,
-    "optim.points": (0.0, 1.0),
-    "optim.factors": (1.0, 0.0),
-    "precision": "bf16",
-    "epochs": None,
-    "average": "sma",
-    "average_from": 77,
-    "swad.optimum_patience": 7,
-    "swad.overfit_patience": 7,
-    "swad.tolerance": 7.0,
+    **dict.fromkeys(("augment.grey", "augment.jitter", "augment.crop_scale", "label_smoothing", "ema.decay"), 0.77),
+    **dict.fromkeys(("network.dropout", "network.drop_path", "optim.lr", "optim.momentum", "optim.beta1"), 0.77),
+    **dict.fromkeys(("optim.beta2", "optim.weight_decay", "optim.gamma", "optim.layer_decay"), 0.77),
+    **dict.fromkeys(("optim.warmup", "optim.head_factor", "optim.clip", "swad.tolerance"), 7.0),
+    **dict.fromkeys(("network.channels", "augment.padding", "swad.optimum_patience", "swad.overfit_patience"), 7),
+    **dict.fromkeys(("network.freeze_statistics", "optim.nesterov", "ema.warmup"), True),
+    **dict.fromkeys(("augment.crop", "augment.flip", "optim.decay_norms", "optim.decay_embeddings"), False),
+    **{"backbone": "resnet34", "init": "elsewhere.pt", "network.scale": "unit", "image_size": 99, "batch_size": 36},
+    **{"steps": 77, "epochs": None, "average": "sma", "average_from": 77, "precision": "bf16"},
+    **{"optim.name": "adamw", "optim.schedule": "constant", "optim.lr_batch": 99, "augment.crop_ratio": (0.9, 1.1)},
+    **{"optim.milestones": (0.77,), "optim.restarts": (0.77,), "optim.points": (0.0, 1.0), "optim.factors": (1.0, 0.0)},
 }
 
 

@@ -30,11 +30,6 @@ from biasbed.studies.launchers import TrainCommand, read_options
 Request = Mapping[str, Any]  # what a client asks for when it makes a container
 
 
-def training(request: Request) -> list[str]:
-    """`biasbed <words>` of this checkout."""
-    return [sys.executable, "-m", "biasbed", *request["Cmd"]]
-
-
 @dataclass
 class Container:
     request: Request
@@ -49,10 +44,8 @@ class Engine:
     """Serves at `uri` until `close`. execute: the command line for a request."""
 
     folder: Path
-    labels: dict[str, str] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=lambda: {"NCPU": 4})
-    execute: Callable[[Request], list[str]] = training
-    refusal: str = ""  # why no container can be started
+    execute: Callable[[Request], list[str]] = lambda request: [sys.executable, "-c", ""]
     containers: dict[str, Container] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,8 +88,10 @@ class _Handler(BaseHTTPRequestHandler):
         container = re.search(r"/containers/(.+)/json$", path)
         if image:
             is_there = image[1] in ("biasbed", "sha256:1")
-            labels = {"Id": "sha256:1", "Config": {"Labels": self.engine.labels}}
-            self._answer(200 if is_there else 404, labels if is_there else {"message": f"No such image: {image[1]}"})
+            description = {"Id": "sha256:1", "Config": {"Labels": {}}}
+            self._answer(
+                200 if is_there else 404, description if is_there else {"message": f"No such image: {image[1]}"}
+            )
         elif container:
             self._answer(200, {"Id": container[1], "Config": self.engine.containers[container[1]].request})
         else:
@@ -134,8 +129,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _start(self, container: Container) -> None:
         request = container.request
-        if self.engine.refusal:
-            return self._answer(500, {"message": self.engine.refusal})
         variables = dict(variable.split("=", 1) for variable in request["Env"])
         container.process = subprocess.Popen(
             self.engine.execute(request),

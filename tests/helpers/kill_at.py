@@ -1,32 +1,23 @@
-"""Runs a biasbed command and kills itself with SIGKILL, or signals itself, at a chosen moment.
+"""Moments at which a biasbed command kills itself with SIGKILL, or signals itself.
 
-usage: kill_at.py <moment> <count> <signal> -- <biasbed words>
-moments: step (before the count-th update), evaluation (while the count-th set of images is decided), evaluation of much
-(the same where any training before it took long), saved (after the count-th evaluation's checkpoint, before its record
-reaches journal and server), pass (after the count-th look at all training images, before its results are kept), stage
-(after the count-th stage or pass has ended, before its checkpoint), piece (before the count-th piece of a set that is
-tested at the end is kept).
+- step: before the count-th update
+- evaluation: while the count-th set of images is decided; `evaluation of much`: where any training before took long
+- saved: after the count-th evaluation's checkpoint, before its record reaches journal and server
+- pass: after the count-th look at all training images, before its results are kept
+- stage: after the count-th stage or pass has ended, before its checkpoint
+- piece: before the count-th piece of a set that is tested at the end is kept
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from biasbed import cli
 from biasbed.evaluation import evaluator, prediction_store
 from biasbed.tracking import tracker
 from biasbed.training import engine, per_example, state
-
-
-def main() -> int:
-    split = sys.argv.index("--")
-    moment, count, number = sys.argv[1:split]
-    arm(moment, int(count), number)
-    return cli.main(sys.argv[split + 1 :])
 
 
 def arm(moment: str, count: int, number: str) -> None:
@@ -57,7 +48,3 @@ def _counted(function: Callable[..., Any], count: int, number: signal.Signals) -
         return function(*arguments, **keywords)
 
     return wrapper
-
-
-if __name__ == "__main__":
-    sys.exit(main())

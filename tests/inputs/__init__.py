@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).parent
 MODULES = ("flags", "settings_of_all", "yaml_files", "images", "checkpoints")
 
 Maker = Callable[[Path], object]  # of files, in the folder that is the command's working directory

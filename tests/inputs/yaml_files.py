@@ -48,8 +48,6 @@ MOMENTUM = "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: "
 EVIL = "rows: {evil: {algorithm: 'evil.py:Evil'}}\nseeds: 0..0\nchosen_by: "
 MANY = ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000))
 
-DRY = ("--dry_run", "yes", "--device", "cpu")
-
 # What reads a file, by its name: words of a command.
 DOORS = {
     "names": ("analyze", "--study", "toys", "--names", FILE),

@@ -108,7 +108,6 @@ def test_a_model_that_is_only_tested_is_mounted(
     monkeypatch.chdir(tmp_path)
     for name in ("net.ckpt", "outputs.yaml"):
         (tmp_path / name).touch()
-    engine.execute = script("")
     words = {"model": "net.ckpt", "label_map": "outputs.yaml", "weights": "none", "suite": "demo"}
     training = launcher().start(replace(command(tmp_path / "home", **words), kind="evaluate"))
     wait_for(lambda: training.poll() is not None)
@@ -163,7 +162,6 @@ def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> 
 def test_device_and_processes_are_those_of_the_engine(
     engine: Engine, tmp_path: Path, serve_at: Callable[[str], None]
 ) -> None:
-    engine.execute = script("")
     config = Config(batch_size=64, tracking="offline")
     settled = launcher().resolve_device(config)
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cpu", 1, 4)
