@@ -95,7 +95,7 @@ def tags(method: str, seed: int) -> dict[str, str]:
 
 
 def values(generator: random.Random, run: str, epochs: int) -> Iterator[tuple[Any, ...]]:
-    """Rows of a run's metrics, metric by metric."""
+    """Yield rows of a run's metrics, metric by metric."""
     for name in ("val/accuracy/val", *(f"test/accuracy/{set_name}" for set_name in SETS)):
         level = generator.uniform(0.5, 0.9)
         for epoch in range(1, epochs + 1):
@@ -103,7 +103,7 @@ def values(generator: random.Random, run: str, epochs: int) -> Iterator[tuple[An
 
 
 def fill(folder: Path, runs: int, epochs: int, methods: int) -> str:
-    """A database with the runs, copies of one that MLflow has made; its URI."""
+    """Return a database with the runs, copies of one that MLflow has made; its URI."""
     from mlflow import MlflowClient
 
     uri, generator = f"sqlite:///{folder / 'mlflow.db'}", random.Random(0)
@@ -153,7 +153,7 @@ def _insert(connection: sqlite3.Connection, table: str, columns: Any, rows: list
 
 
 def raw(uri: str) -> Work:
-    """Every row of the runs as a tuple."""
+    """Read every row of the runs as a tuple."""
 
     def work() -> None:
         with contextlib.closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
@@ -175,7 +175,7 @@ def read(uri: str, runs: int, epochs: int) -> Work:
 
 
 def parts(uri: str) -> dict[str, float]:
-    """Seconds of finding the runs and of reading their histories."""
+    """Return seconds of finding the runs and of reading their histories."""
     store, began = RunStore(uri), time.perf_counter()
     runs = store.runs("train")
     finding = time.perf_counter() - began
@@ -208,7 +208,7 @@ def analyse_in_parts(uri: str, study: str) -> None:
 
 
 def _timed(module: Any, name: str) -> list[float]:
-    """Seconds of each call of a module's function from now on."""
+    """Note the seconds of each call of a module's function from now on."""
     took, plain = [], getattr(module, name)
 
     def timed(*arguments: Any) -> Any:

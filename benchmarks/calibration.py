@@ -56,7 +56,7 @@ class Rate:
 
 
 def rate(flags: Any) -> Rate:
-    """The share of true flags."""
+    """Return the share of true flags."""
     flags = np.asarray(flags)
     return Rate(float(flags.mean()), len(flags))
 
@@ -65,12 +65,12 @@ def rate(flags: Any) -> Rate:
 
 
 def independent(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
-    """Simulations x sets x algorithms; every cell on its own, as the tests assume."""
+    """Return simulations x sets x algorithms; every cell on its own, as the tests assume."""
     return generator.normal(size=(number, num_sets, num_algorithms))
 
 
 def same_images(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
-    """Three of the sets were made from the same images, so who is good on one is good on the others."""
+    """Make three of the sets from the same images: who is good on one is good on the others."""
     tables = independent(generator, number, num_sets, num_algorithms)
     common = generator.normal(size=(number, 1, num_algorithms))
     tables[:, :CLUSTER] = math.sqrt(SHARED) * common + math.sqrt(1 - SHARED) * tables[:, :CLUSTER]
@@ -78,7 +78,7 @@ def same_images(generator: np.random.Generator, number: int, num_sets: int, num_
 
 
 def lucky_runs(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
-    """One run each, and a run that came out well is good on every set: equal methods, unequal trainings."""
+    """Draw one run each, which came out well or badly on every set: equal methods, unequal trainings."""
     luck = generator.normal(0, LUCK, (number, 1, num_algorithms))
     return independent(generator, number, num_sets, num_algorithms) + luck
 
@@ -176,7 +176,7 @@ def coverage(
 
 
 def true_effects(name: str, num_algorithms: int) -> Array:
-    """Mean scores of algorithms, in units of the interactions: all equal, two halves, or all different."""
+    """Return mean scores of algorithms, in units of the interactions: all equal, two halves, or all different."""
     ranks = np.arange(num_algorithms)
     effects: Array = {"equal": 0.0 * ranks, "halves": -3.0 * (2 * ranks >= num_algorithms), "all differ": -0.2 * ranks}[
         name
@@ -185,7 +185,7 @@ def true_effects(name: str, num_algorithms: int) -> Array:
 
 
 def domains(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
-    """Simulations x columns x algorithms; who is good on one domain of a data set is good on its others."""
+    """Return simulations x columns x algorithms; who is good on one domain of a data set is good on its others."""
     common = generator.normal(size=(number, num_sets, 1, num_algorithms))
     parts = generator.normal(size=(number, num_sets, PARTS_OF_A_SET, num_algorithms))
     tables: Array = math.sqrt(SHARED) * common + math.sqrt(1 - SHARED) * parts

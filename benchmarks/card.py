@@ -43,12 +43,12 @@ class Card:
             torch.cuda.synchronize(self.device)
 
     def clock(self) -> float:
-        """A wall clock that waits for the device."""
+        """Return a wall clock that waits for the device."""
         self.wait()
         return time.perf_counter()
 
     def images(self) -> Batch:
-        """Bytes on the device."""
+        """Return bytes on the device."""
         generator = torch.Generator().manual_seed(0)
         shape = (self.batch_size, 3, self.size, self.size)
         x = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
@@ -75,7 +75,7 @@ class Card:
 
 
 def engine_of(card: Card, precision: str) -> Engine:
-    """An engine that is about to take its first step."""
+    """Return an engine that is about to take its first step."""
     job = planned(
         algorithm="erm",
         backbone=card.options.backbone,
@@ -94,7 +94,7 @@ def engine_of(card: Card, precision: str) -> Engine:
 
 
 def ours(card: Card, engine: Engine, batch: Batch) -> Work:
-    """Some steps of the engine, all that it does between two batches included."""
+    """Return a function that takes steps of the engine, all that it does between two batches included."""
     stage = engine.phases[-1]
 
     def work() -> None:
@@ -105,7 +105,7 @@ def ours(card: Card, engine: Engine, batch: Batch) -> Work:
 
 
 def by_hand(card: Card, network: nn.Module, precision: str, batch: Batch) -> Work:
-    """The same steps of plain training, as one writes them down."""
+    """Return a function that takes the same steps of plain training, as one writes them down."""
     optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
     scaler = torch.amp.GradScaler(card.device.type, enabled=precision == "fp16" and card.is_cuda)
     network.train()

@@ -77,7 +77,7 @@ def flags(data: Path, epochs: int) -> list[str]:
 
 @contextlib.contextmanager
 def started(words: Sequence[str], home: Path) -> Iterator[psutil.Popen]:
-    """A command with a home, a database and temporary files of its own below a folder."""
+    """Yield a command with a home, a database and temporary files of its own below a folder."""
     (home / "tmp").mkdir(exist_ok=True)
     environment_of_run = {"BIASBED_HOME": str(home / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlflow.db'}"}
     env = {

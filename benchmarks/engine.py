@@ -48,12 +48,12 @@ WARM = 3  # steps
 
 
 def planned(**settings: Any) -> job.Job:
-    """A training without loader processes, whose time a processor's clock would not see."""
+    """Return a training without loader processes, whose time a processor's clock would not see."""
     return job.plan(resolve({"evaluate_every": 10**6, "nproc": 1, "workers": 0, **settings}))
 
 
 def bare_step(of: job.Job) -> Callable[[], None]:
-    """A step of the same ERM, written plainly."""
+    """Return a function that takes a step of the same ERM, written plainly."""
     settings: Config = of.config
     torch.manual_seed(settings.seed)
     data = TrainData(2200, len(of.suite.classes), 1)
@@ -105,7 +105,7 @@ class Turns:
 
 
 def side_by_side(steps: int, **settings: Any) -> Turns:
-    """The engine's steps of ERM and bare ones."""
+    """Return the engine's steps of ERM and bare ones."""
     of = planned(algorithm="erm", steps=steps + WARM, **settings)
     turns = Turns(bare_step(of))
     with tempfile.TemporaryDirectory() as folder:

@@ -79,7 +79,7 @@ def beside_by_hand(card: Card, precision: str, kind: str) -> list[Row]:
 
 
 def matmul_flops(card: Card, precision: str) -> float:
-    """The most that products of large matrices reach, in FLOP a second."""
+    """Return the most that products of large matrices reach, in FLOP a second."""
     side = 8192 if card.is_cuda else 256
     a, b = (torch.randn(side, side, device=card.device, dtype=DTYPES[precision]) for _ in range(2))
     times = interleaved({"product": lambda: [a @ b for _ in range(10)]}, 5, card.clock, warm=2)["product"]

@@ -67,7 +67,7 @@ def our_side(transform: transforms.Transform) -> Load:
 
 
 def load_all(load: Load, paths: Sequence[Path]) -> Work:
-    """All images once, each with draws of its own that are the same in every round.
+    """Return a function that reads all images once, each with draws that are the same in every round.
 
     Only the generator that transforms draw from is seeded: `torch.manual_seed` looks for every kind of device, which
     takes 0.3 ms, a third of what a packed image takes.
@@ -107,7 +107,7 @@ def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal
 
 
 def small(paths: Sequence[Path], rounds: int) -> list[Row]:
-    """Images of 32 pixels, moved and flipped as for CIFAR, from files."""
+    """Return images of 32 pixels, moved and flipped as for CIFAR, from files."""
     crop, flip = reference.RandomCrop(32, padding=4), reference.RandomHorizontalFlip()
     training = transforms.make_training_transform(32, Augment(crop=False, padding=4))
     return [
@@ -117,7 +117,7 @@ def small(paths: Sequence[Path], rounds: int) -> list[Row]:
 
 
 def converted(paths: Sequence[Path], folder: Path, size: int | None = None) -> list[Path]:
-    """The images as PNG files, as large as they are or of `size` pixels."""
+    """Return the images as PNG files, as large as they are or of `size` pixels."""
     folder.mkdir()
     made = []
     for number, path in enumerate(paths):
@@ -147,7 +147,7 @@ def distances(paths: Sequence[Path]) -> list[Row]:
 
 
 def memory(source: FolderSource, epochs: int, of: str = "memory") -> Row:
-    """The private memory of a loader's workers after the last of several epochs, by that after the second."""
+    """Return the private memory of a loader's workers after the last of several epochs, by that after the second."""
     stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), min(32, len(source)))
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 2, False)
     sizes = []
@@ -196,7 +196,7 @@ def waiting(root: Path) -> Row:
 
 
 def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
-    """The main process's time for a step of small images that are in memory, by that of an MLP's step."""
+    """Return the main process's time for a step of small images that are in memory, by that of an MLP's step."""
     count = 60_000
     images = np.random.default_rng(0).integers(0, 255, (count, 3, 28, 28), dtype=np.uint8)
     about = dict(name="digits", classes=tuple("0123456789"), y=np.arange(count) % 10, ids=list(map(str, range(count))))
@@ -225,7 +225,7 @@ def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
 
 
 def found_images(folder: Path | None, scratch: Path) -> Path:
-    """The folder of JPEG files: given, the sample beside the checkout, else made ones of a photograph's size."""
+    """Return the folder of JPEG files: given, the sample beside the checkout, else made ones of a photograph's size."""
     sample = folder or ROOT / "shared" / "data" / "imagenet-sample"
     for candidate in (sample, ROOT.parent / "shared" / "data" / "imagenet-sample"):
         if candidate.is_dir():

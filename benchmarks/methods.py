@@ -95,12 +95,12 @@ ADAM = functools.partial(torch.optim.Adam, lr=5e-5)
 
 
 def side(name: str) -> Callable[[], None]:
-    """Some training steps of a method; pAdaIN's coins differ from step to step, so it takes more of them."""
+    """Return some training steps of a method; pAdaIN's coins differ from step to step, so it takes more of them."""
     return side_of(name)[1]
 
 
 def side_of(name: str) -> tuple[Algorithm, Callable[[], None]]:
-    """A method and some training steps of it."""
+    """Return a method and some training steps of it."""
     method, hparams = SIDES[name]
     algorithm = make(method, hparams, ADAM if name in OF_DOMAINS else SGD)
     batch = of_domains() if name in OF_DOMAINS else images(BATCH)
@@ -196,7 +196,7 @@ def _peak(name: str) -> float:
 
 
 def _status(field: str) -> float:
-    """A memory size of this process in MB (Linux)."""
+    """Return a memory size of this process in MB (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
@@ -208,7 +208,7 @@ def families() -> dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]]:
 
 
 def beside(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Each side's time by the first one's, round by round."""
+    """Return each side's time by the first one's, round by round."""
     times = interleaved(sides, rounds, CLOCK)
     first = next(iter(sides))
     return {name: ratios(times, name, first) for name in sides}
@@ -233,7 +233,7 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> 
 
 
 def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
-    """The methods of which something is asked in as many rounds, all others in a third of them."""
+    """Return the methods of which something is asked in as many rounds, all others in a third of them."""
     torch.set_num_threads(1)
     if quick:
         return rows_of(["erm", "infodrop, approximate"], 1)

@@ -27,7 +27,7 @@ HOW = "`benchmarks/opening.py`: listing and fingerprint of ImageNet-C's folders,
 
 
 def make(root: Path, num_classes: int, per_class: int) -> Path:
-    """The tree's folder."""
+    """Return the tree's folder."""
     data = ImageNetC()
     pictures = [root / f"{number}.jpg" for number in range(max(10, 2 * per_class))]  # no file may have 100,000 links
     for picture in pictures:

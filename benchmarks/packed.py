@@ -47,7 +47,7 @@ GOALS = (None, Goal(2.6, at_least=True), Goal(6, at_least=True))
 
 
 def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
-    """The folder's images, read from a pack."""
+    """Return the folder's images, read from a pack."""
     plain = open_folder(folder, "images")
     target = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
     target.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def cached(folder: Path, rounds: int) -> Row:
 
 
 def formats(folder: Path, store: Path, rounds: int) -> list[Row]:
-    """The seconds of reading every image's bytes in a random order, by those of reading the files."""
+    """Return the seconds of reading every image's bytes in a random order, by those of reading the files."""
     source = open_folder(folder, "images")
     (pack_folder,) = store.glob(f"*-{WHOLE}")
     pack_of_files = packed.Pack(pack_folder)
@@ -189,7 +189,7 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5) ->
 
 
 def linked(paths: Sequence[Path], folder: Path) -> Path:
-    """A folder with one class of these files."""
+    """Return a folder with one class of these files."""
     (folder / "images").mkdir(parents=True)
     for number, path in enumerate(paths):
         (folder / "images" / f"{number}{path.suffix}").symlink_to(path.resolve())

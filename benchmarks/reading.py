@@ -31,7 +31,7 @@ SELECT = "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics"
 
 
 def fill(folder: Path, num_runs: int, num_metrics: int, num_epochs: int) -> RunStore:
-    """A database with the runs."""
+    """Return a database with the runs."""
     store = RunStore(f"sqlite:///{folder / 'mlflow.db'}")
     experiment = store.client.create_experiment("reading", artifact_location=str(folder / "artifacts"))
     generator = random.Random(0)
@@ -51,7 +51,7 @@ def fill(folder: Path, num_runs: int, num_metrics: int, num_epochs: int) -> RunS
 
 
 def plain_sql(store: RunStore) -> int:
-    """The floor: every row as a tuple."""
+    """Read every row as a tuple, which is the floor."""
     file = store.uri.removeprefix("sqlite:///")
     with contextlib.closing(sqlite3.connect(file)) as connection:
         return len(connection.execute(SELECT).fetchall())

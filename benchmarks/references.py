@@ -67,7 +67,7 @@ def drawn_weights() -> Iterator[None]:
 
 
 def executed(file: Path, *words: str) -> dict[str, Any]:
-    """The names that a program defines, with these words on its command line and for this machine's device."""
+    """Return the names that a program defines, with these words on its command line and for this machine's device."""
     code = compile(file.read_text(encoding="utf-8").replace("cuda:0", DEVICE.type), file, "exec")
     names: dict[str, Any] = {"__name__": file.stem, "__file__": str(file)}
     arguments, sys.argv = sys.argv, [str(file), *words]
@@ -106,7 +106,7 @@ def domainbed(checkout: Path, name: str, batch: Batch) -> Work:
 
 
 def infodrop(checkout: Path, name: str, batch: Batch) -> Work:
-    """The pooling of their network is made for 224 pixels: any size here."""
+    """Return a pooling for images of any size: theirs is made for 224 pixels."""
     vars(torchvision.models.resnet).setdefault("model_urls", {})  # torchvision has them no more
     with contextlib.redirect_stdout(io.StringIO()):
         network = executed(checkout / INFODROP.marker)[methods.BACKBONE](pretrained=False, classes=1000)

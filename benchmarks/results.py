@@ -39,7 +39,7 @@ class Topic:
 
 
 def processor() -> str:
-    """The model's name (Linux), else what Python calls it."""
+    """Return the model's name (Linux), else what Python calls it."""
     try:
         match = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
@@ -90,7 +90,7 @@ def _table(rows: Iterable[Row]) -> str:
 
 
 def section(topic: Topic, rows: Sequence[Row]) -> str:
-    """A topic with its table, between marks by which the next run finds it."""
+    """Return a topic with its table, between marks by which the next run finds it."""
     day = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
     where = f"Measured {day} in {topic.took:.0f} s, commit {commit()}, load {os.getloadavg()[0]:.1f} at the end."
     where += "" if topic.pace is None else f" Python counted to {COUNTED:,} in {topic.pace:.2f} s."
@@ -103,7 +103,7 @@ def section(topic: Topic, rows: Sequence[Row]) -> str:
 
 
 def replaced(head: str, text: str, sections: Mapping[str, str], order: Sequence[str]) -> str:
-    """The file's text with these topics' tables in place of their old ones."""
+    """Return the file's text with these topics' tables in place of their old ones."""
     marks = re.finditer(r"(?s)<!-- begin (\w+) -->.*?<!-- end \1 -->", text)
     tables = {**{mark[1]: mark[0] for mark in marks}, **sections}
     names = [*(name for name in order if name in tables), *(name for name in tables if name not in order)]

@@ -95,7 +95,7 @@ def learner() -> Algorithm:
 
 
 def trained(source: Source) -> Work:
-    """All images once, in batches of at most 32, with crops and flips."""
+    """Return a function that trains on all images once, in batches of at most 32, with crops and flips."""
     algorithm, size = learner(), min(32, len(source))
     stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), size)
     batches = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, 10**6)
@@ -132,7 +132,7 @@ def tested(source: Source, scratch: Path) -> Work:
 
 
 def epoch() -> float:
-    """Seconds of an epoch of ImageNet on a fast GPU."""
+    """Return seconds of an epoch of ImageNet on a fast GPU."""
     return TRAINING["imagenet"].release.images / GPU_RATE
 
 
@@ -176,7 +176,7 @@ def _tensors(state: object) -> list[torch.Tensor]:
 
 
 def logging(scratch: Path, rounds: int) -> list[Row]:
-    """A record of an epoch: journal and database, beside MLflow's own call with the same numbers."""
+    """Measure a record of an epoch (journal and database) beside MLflow's own call with the same numbers."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 

@@ -67,7 +67,7 @@ class Row:
 
 
 def _short(value: float) -> str:
-    """Three digits after the point of a ratio near one, fewer of larger numbers."""
+    """Return three digits after the point of a ratio near one, fewer of larger numbers."""
     size = abs(value)
     if 0 < size < 0.01:
         return f"{value:.2g}"
@@ -83,7 +83,7 @@ def seconds(work: Work, clock: Clock = time.process_time) -> float:
 def interleaved(
     sides: Mapping[str, Work], rounds: int, clock: Clock = time.process_time, warm: int = 1
 ) -> dict[str, list[float]]:
-    """Each side's seconds, round by round; the first rounds warm up and are left out.
+    """Return each side's seconds, round by round; the first rounds warm up and are left out.
 
     clock: of the processor as a rule, which others on the machine disturb least; a wall clock where a side waits.
     """
@@ -98,7 +98,7 @@ def interleaved(
 
 
 def ratios(times: Mapping[str, Sequence[float]], side: str, base: str) -> list[float]:
-    """One side's times by another's, round by round."""
+    """Return one side's times by another's, round by round."""
     return [numerator / denominator for numerator, denominator in zip(times[side], times[base], strict=True)]
 
 

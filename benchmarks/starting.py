@@ -91,7 +91,7 @@ def command(words: list[str], env: dict[str, str], module: bool = True) -> Work:
 
 
 def _anew(words: list[str], env: dict[str, str], scratch: Path, module: bool = True) -> Work:
-    """A command whose database is not there yet."""
+    """Return a function that runs a command whose database is not there yet."""
 
     def work() -> None:
         with tempfile.TemporaryDirectory(dir=scratch) as folder:

@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def batch() -> Batch:
-    """Eight images of 40 pixels, of which one is constant."""
+    """Return eight images of 40 pixels, of which one is constant."""
     generator = torch.Generator().manual_seed(7)
     x = torch.rand(8, 3, 40, 40, generator=generator)
     x[3] = 0.5

@@ -30,7 +30,7 @@ SIDE = 24
 
 
 def photograph(side: int = SIDE, channels: int = 3) -> Tensor:
-    """Smooth bytes [C,side,side], of which none is 0."""
+    """Return smooth bytes [C,side,side], of which none is 0."""
     coarse = torch.rand(1, channels, 5, 5, generator=torch.Generator().manual_seed(3))
     smooth = functional.interpolate(coarse, side, mode="bilinear")[0]
     return (20 + 230 * smooth).to(torch.uint8)

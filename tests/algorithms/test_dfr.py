@@ -36,7 +36,7 @@ from helpers.toy_suite import lent
 def by_hand(
     x: np.ndarray, y: np.ndarray, drawn: list[np.ndarray], usual: np.ndarray, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the weights of one class against the rest, by scikit-learn, for features as they are."""
+    """Return means of the weights of one class against the rest, by scikit-learn, for features as they are."""
     mean, deviation = usual.mean(0), usual.std(0)
     classes = sorted(set(y.tolist()))
     weights, intercepts = [], []

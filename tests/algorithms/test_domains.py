@@ -35,7 +35,7 @@ adam = functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.999), weight_d
 
 
 def make(name: str, domains: int = 3, optimizer: Callable[..., Any] = adam, **hparams: Any) -> Any:
-    """A method on features of five numbers, in float64."""
+    """Return a method on features of five numbers, in float64."""
     cls = algorithms.load(name)
     torch.manual_seed(0)
     algorithm = cls(build(cls.HParams, hparams), setup(CLASSES, lambda: Net([5, 6, 6], CLASSES), optimizer))

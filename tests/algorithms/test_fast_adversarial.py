@@ -25,7 +25,7 @@ from helpers.runs import run_folders
 
 
 def images() -> Batch:
-    """Some of their values are at the ends of [0,1]."""
+    """Return images, some of whose values are at the ends of [0,1]."""
     generator = torch.Generator().manual_seed(1)
     x = (1.4 * torch.rand(12, 3, 24, 24, generator=generator) - 0.2).clamp(0, 1)
     return Batch(x, torch.arange(12) % 5)

@@ -236,7 +236,7 @@ def test_offsets_are_uniform_over_the_square(make_algorithm: Any) -> None:
 
 
 def masked_steps(algorithm: Any, total: int, steps_per_epoch: int) -> list[int]:
-    """The steps of a training in which the algorithm draws masks."""
+    """Return the steps of a training in which the algorithm draws masks."""
     masked = []
     for step in range(total):
         epoch, within = divmod(step, steps_per_epoch)

@@ -166,7 +166,7 @@ def test_a_checkpoint_rebuilds_the_network_that_was_trained(tmp_path: Path, back
 
 
 def saved(config: Any, path: Path) -> Algorithm:
-    """A new algorithm, in evaluation mode, and a checkpoint of it."""
+    """Return a new algorithm, in evaluation mode, and a checkpoint of it."""
     algorithm = made(config).eval()
     data = {"num_examples": 8, "num_classes": 4, "num_domains": 1}
     state = {"config": plain(config), "classes": list("abcd"), "train_data": data, "algorithm": algorithm.state_dict()}
@@ -212,7 +212,7 @@ HEAD = "| methods | " + " | ".join(KINDS) + " |\n" + "|---" * (len(KINDS) + 1) +
 
 
 def table_of_backbones() -> str:
-    """Methods by the kinds of network that a command takes for them, with the methods' usual settings."""
+    """Return methods by the kinds of network that a command takes for them, with the methods' usual settings."""
     answers: dict[str, list[str]] = {name: [] for name in algorithms.names()}
     for backbone in KINDS.values():
         for name, cells in answers.items():

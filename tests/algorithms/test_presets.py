@@ -219,7 +219,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
 
 
 def rates(settings: config.Config, steps_per_epoch: int) -> list[float]:
-    """The learning rate of every step."""
+    """Return the learning rate of every step."""
     total = settings.steps or (settings.epochs or 0) * steps_per_epoch
     rate = settings.optim.rate(settings.batch_size)
     return [rate * rate_factor(settings.optim, step, total, steps_per_epoch) for step in range(total)]

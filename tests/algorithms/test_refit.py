@@ -209,7 +209,7 @@ def test_weights_are_mixed_before_a_trial_and_stay_while_it_looks() -> None:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the batches whose features are computed."""
+    """Return the sizes of the batches whose features are computed."""
     sizes: list[int] = []
 
     def compute(network: Any, x: torch.Tensor) -> torch.Tensor:

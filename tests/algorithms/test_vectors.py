@@ -67,7 +67,7 @@ def test_a_step_whose_gradient_is_clipped() -> None:
 
 
 def rebias_by_hand(first: float, second: float, nets: int) -> replays.Case:
-    """A step of the authors' with these widths by position of the argument, beside that many biased networks."""
+    """Return a step of the authors' with these widths by position of the argument, beside that many biased networks."""
     random, n = np.random.RandomState(3), 9
     shapes = {"f_features": (n, 5), "f_logits": (n, 3), "g_features": (nets, n, 4), "g_logits": (nets, n, 3)}
     case = {name: random.standard_normal(shape) for name, shape in shapes.items()}

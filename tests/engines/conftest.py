@@ -17,7 +17,7 @@ from helpers.tracking_server import Server
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """A folder with a short name: sockets' are limited."""
+    """Yield a folder with a short name: sockets' are limited."""
     folder = Path(tempfile.mkdtemp(prefix="engines-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -35,14 +35,14 @@ def docker_engine(scratch: Path) -> Iterator[Docker]:
 
 @pytest.fixture(scope="session")
 def store(scratch: Path, _empty_store: Path) -> str:
-    """The database of the tracking server, as tests read it past the server."""
+    """Return the database of the tracking server, as tests read it past the server."""
     shutil.copy(_empty_store, scratch / "mlflow.db")
     return f"sqlite:///{scratch / 'mlflow.db'}"
 
 
 @pytest.fixture(scope="session")
 def tracking_uri(scratch: Path, store: str) -> Iterator[str]:
-    """A tracking server by this machine's own name: launchers refuse one that only this machine reaches."""
+    """Yield a tracking server by this machine's own name: launchers refuse one that only this machine reaches."""
     server = Server(scratch, store, socket.gethostname())
     server.start()
     yield server.uri
@@ -56,7 +56,7 @@ def method(scratch: Path) -> Lingering:
 
 @pytest.fixture
 def lingering(method: Lingering) -> Iterator[Lingering]:
-    """Trainings linger in their second epoch until the test lets them hurry."""
+    """Yield the method; its trainings linger in their second epoch until the test lets them hurry."""
     method.linger()
     yield method
     method.hurry()

@@ -111,7 +111,7 @@ def trained(compose: Compose, image_root: Path, home: Path) -> tuple[str, dict[i
 
 
 def kept(compose: Compose, run_id: str) -> dict[int, dict[str, float]]:
-    """A run's numbers per epoch as the server has them, whose artifacts are there, too."""
+    """Return a run's numbers per epoch as the server has them, whose artifacts are there, too."""
     client = MlflowClient(compose.uri)
     assert yaml.safe_load(Path(client.download_artifacts(run_id, "config.yaml")).read_text())["algorithm"] == "infodrop"
     histories: dict[int, dict[str, float]] = {}

@@ -36,14 +36,14 @@ def docker(docker_engine: Docker) -> Docker:
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """A folder that anyone may write to."""
+    """Return a folder that anyone may write to."""
     (tmp_path / "output").mkdir()
     (tmp_path / "output").chmod(0o777)
     return tmp_path / "output"
 
 
 def train_words(data: str, algorithm: str) -> list[str]:
-    """A training by hand, of the length of a study's."""
+    """Return a training by hand, of the length of a study's."""
     settings = small_study.settings(Path(data), algorithm=algorithm, epochs=str(EPOCHS))
     return ["train", "--suite", "folders", *(word for name, value in settings.items() for word in (f"--{name}", value))]
 

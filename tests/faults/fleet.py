@@ -74,7 +74,7 @@ FLEET = {
 
 
 def make_materials(folder: Path) -> Path:
-    """Images for all of the fleet, and an empty tracking database; made once, and read by every life."""
+    """Return images for all of the fleet, and an empty tracking database; made once, and read by every life."""
     from mlflow import MlflowClient
 
     folder.mkdir(parents=True)
@@ -87,7 +87,7 @@ def make_materials(folder: Path) -> Path:
 
 
 def new_place(folder: Path, materials: Path) -> dict[str, str | None]:
-    """A folder for one life, with a store of its own; the environment of its commands."""
+    """Return a folder for one life, with a store of its own; the environment of its commands."""
     (folder / "tmp").mkdir(parents=True)
     shutil.copy(materials / "store.db", folder / "mlflow.db")
     return {

@@ -40,7 +40,7 @@ class Result:
         return folder
 
     def artifacts_of(self, uri: str) -> Path:
-        """The folder of a run's artifacts, by what the database says of it."""
+        """Return the folder of a run's artifacts, by what the database says of it."""
         if self.artifacts is not None:
             return self.artifacts / uri.removeprefix("mlflow-artifacts:").lstrip("/")
         return Path(uri.removeprefix("file://"))
@@ -117,7 +117,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def plain(path: Path) -> dict[str, Any]:
-    """A checkpoint without what a clock, or the place of the images, put into it."""
+    """Return a checkpoint without what a clock, or the place of the images, put into it."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
     for part in CLOCKED:
         state.pop(part, None)
@@ -153,7 +153,7 @@ def _bits(tensor: torch.Tensor) -> bytes:
 
 
 def _rows_of_journal(folder: Path, clocked: bool = False) -> dict[tuple[str, int], float]:
-    """Value by metric and step; without those of a clock unless they are asked for."""
+    """Return the values by metric and step; without those of a clock unless they are asked for."""
     rows: dict[tuple[str, int], float] = {}
     for line in RunFolder(folder).read_journal():
         metrics = line["metrics"] if clocked else timeless(line["metrics"])
@@ -205,7 +205,7 @@ def compare_rows(life: Life, rows: list[tuple[str, int, float]], expected: Mappi
 
 
 def runs_of(store: Path, folder_id: str) -> list[dict[str, Any]]:
-    """The active runs of a folder, by its id, with all that the database says of them."""
+    """Return the active runs of a folder, by its id, with all that the database says of them."""
     with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
 
         def rows(columns: str, table: str, run_id: str) -> list[tuple[Any, ...]]:

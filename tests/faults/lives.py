@@ -241,7 +241,7 @@ class Living:
 def live(
     training: Training, seed: int, folder: Path, materials: Path, reference: Undisturbed, tracking: Tracking | None
 ) -> Life:
-    """A life of this seed, in a new folder, which is removed if all is well. tracking: its server, at fault."""
+    """Return a life of this seed, in a new folder, which is removed if all is well. tracking: its server, at fault."""
     name = training.name if tracking is None else f"server-{training.name}"
     life = Life(seed, name)
     living = Living(training, folder, materials, reference, life, random.Random(seed), tracking=tracking)

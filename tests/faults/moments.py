@@ -151,7 +151,7 @@ def _kill_loader(order: Order, arguments: tuple[Any, ...]) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that a process has started, and that are not dead yet."""
+    """Return processes that a process has started, and that are not dead yet."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(word) for task in tasks for word in (task / "children").read_text().split()]
 

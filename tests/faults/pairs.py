@@ -174,7 +174,7 @@ _IMPORTED_ROWS = (
 
 
 def live(scenario: str, seed: int, folder: Path, materials: Path, tracking: Tracking | None) -> Life:
-    """A life of this seed, in a new folder, which is removed if all is well. tracking: its server."""
+    """Return a life of this seed, in a new folder, which is removed if all is well. tracking: its server."""
     life = Life(seed, scenario)
     kind = scenario.removesuffix(SERVED)
     folder.mkdir(parents=True)

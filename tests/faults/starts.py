@@ -92,14 +92,14 @@ class Start:
         return path.read_text(errors="backslashreplace") if path.exists() else ""
 
     def fired(self) -> list[Fault]:
-        """The orders that were carried out."""
+        """Return the orders that were carried out."""
         path = Path(f"{self.output}.fired")
         lines = path.read_text().splitlines() if path.exists() else []
         return [Fault(*line.split("\t")) for line in lines]
 
 
 def state_of(pid: int) -> str:
-    """A process's state as Linux says it; empty where there is none."""
+    """Return a process's state as Linux says it; empty where there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -107,7 +107,7 @@ def state_of(pid: int) -> str:
 
 
 def left_over(sessions: set[int], home: str) -> list[int]:
-    """Processes that are still there of these sessions, or that were started for this home."""
+    """Return processes that are still there of these sessions, or that were started for this home."""
     pids, mark = [], f"BIASBED_HOME={home}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):

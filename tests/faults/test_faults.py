@@ -27,7 +27,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Works
 
 @pytest.fixture
 def copied(workshop: harness.Workshop, tmp_path: Path) -> tuple[Result, Result]:
-    """An undisturbed training's results in a folder of this test's own, and those themselves."""
+    """Return an undisturbed training's results in a folder of this test's own, and those themselves."""
     reference = workshop.undisturbed("plain").result
     shutil.copytree(reference.home, tmp_path / "home")
     shutil.copy(reference.store, tmp_path / "mlflow.db")

@@ -30,14 +30,14 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorder(_empty_store: Path, tmp_path: Path) -> Recorder:
-    """An empty tracking server."""
+    """Return an empty tracking server."""
     shutil.copy(_empty_store, tmp_path / "mlflow.db")
     return Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
 
 
 @pytest.fixture(scope="session")
 def full(_empty_store: Path, once: Callable[..., Any]) -> tuple[Outcome, Recorder]:
-    """Seven runs of four algorithms, analysed with everything; tests only look at it."""
+    """Return seven runs of four algorithms, analysed with everything; tests only look at it."""
     outcome: tuple[Outcome, Recorder] = once("full", lambda folder: _make_full(_empty_store, folder))
     return outcome
 
@@ -55,7 +55,7 @@ def _make_full(_empty_store: Path, folder: Path) -> tuple[Outcome, Recorder]:
 
 @pytest.fixture(scope="session")
 def published(published_uri: str, once: Callable[..., Any]) -> Analysis:
-    """The imported BiasBed results, analysed with everything; tests only look at it."""
+    """Return the imported BiasBed results, analysed with everything; tests only look at it."""
 
     def make(folder: Path) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:

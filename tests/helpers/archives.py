@@ -18,7 +18,7 @@ def zipped(recorder: Recorder, *ids: str, **options: Any) -> Path:
 
 
 def rich_run(recorder: Recorder) -> str:
-    """A run with all that a run can have, and odd values."""
+    """Return a run with all that a run can have, and odd values."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     odd = {"test/loss/edge": (0.1 + 0.2, math.nan, math.inf, 5e-324)}

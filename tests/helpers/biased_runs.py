@@ -20,7 +20,7 @@ VAL, OF_TEST = "herds_val", "herds_test"
 
 
 def protocol() -> record.Protocol:
-    """The same at every severity, as the suite has it."""
+    """Return the same at every severity, as the suite has it."""
     groups = {f"{c}-{kind}": TEST // 2 for c in CLASSES for kind in KINDS}
     roles = {f"{c}-{kind}": {"class": c, "alignment": kind} for c in CLASSES for kind in KINDS}
     measures = ("accuracy", "aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "worst_class_accuracy")

@@ -53,7 +53,7 @@ Command = Callable[..., Done]  # what the fixture `biasbed` is
 
 
 def one_line(text: str) -> str:
-    """The message of a command that failed, which is its last line and the only one of its kind."""
+    """Return the message of a command that failed, which is its last line and the only one of its kind."""
     assert "Traceback" not in text
     assert text.count("biasbed: ") == 1
     return text.splitlines()[-1]
@@ -97,7 +97,7 @@ def start(
     kills: Sequence[tuple[str, int, str] | None],
     befores: Sequence[Callable[[], None] | None],
 ) -> list[BaseProcess]:
-    """The processes of `biasbed <words>`, one for each of `befores`, which is what it does first; see `run`.
+    """Return the processes of `biasbed <words>`, one for each of `befores`, which is what it does first; see `run`.
 
     output: what the names of their files begin with, <output><rank>.out, .err and .used.
     """

@@ -38,7 +38,7 @@ def make_batches(root: Path, name: str, each: int = PER_PART) -> tuple[np.ndarra
 
 
 def make_arrays(root: Path, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The files of CIFAR-10-C or CIFAR-100-C; (images by corruption, labels)."""
+    """Return the files of CIFAR-10-C or CIFAR-100-C; (images by corruption, labels)."""
     folder = root / {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}[name]
     folder.mkdir(parents=True, exist_ok=True)
     labels = np.tile(np.arange(EACH) % len(CLASSES[name]), 5)

@@ -14,13 +14,13 @@ SHARED = ROOT.parent / "shared"
 
 
 def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a new Python that runs this checkout, and finds these helpers."""
+    """Return the environment of a new Python that runs this checkout, and finds these helpers."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     return {**os.environ, "PYTHONPATH": path, **(extra or {})}
 
 
 def small_training(image_root: Path, algorithm: str, *more: str, epochs: int = 2) -> list[str]:
-    """A training of some seconds that no server hears of, for processes that are started anew."""
+    """Return a training of some seconds that no server hears of, for processes that are started anew."""
     return [
         *("train", "--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
         *("--epochs", str(epochs), "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),

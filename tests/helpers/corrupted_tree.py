@@ -18,7 +18,7 @@ PER_CLASS = 2  # images
 
 
 def jpeg(number: int, side: int = 224) -> bytes:
-    """A picture of waves that differ by its number."""
+    """Return a picture of waves that differ by its number."""
     at = np.arange(side)
     waves = np.add.outer(np.sin(at * (number + 1) / 9), np.cos(at * (number + 2) / 7))
     image = np.stack([np.roll(waves, 20 * channel, axis=0) for channel in range(3)], axis=-1)
@@ -34,7 +34,7 @@ def images_of(classes: Iterable[str] = CLASSES, per_class: int = PER_CLASS) -> l
 
 
 def make_corrupted(folder: Path, data: Corrupted, names: Iterable[str] | None = None) -> Path:
-    """All conditions of a data set in a folder, each image the same file under all of them."""
+    """Return all conditions of a data set in a folder, each image the same file under all of them."""
     first: dict[str, Path] = {}
     for corruption in data.corruptions:
         for severity_folder in data.severities(corruption):

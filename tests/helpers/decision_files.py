@@ -24,7 +24,7 @@ def write_csv(path: Path, subject: str, trials: Sequence[Trial], header: Sequenc
 
 
 def conflicts(responses: Sequence[str]) -> list[Trial]:
-    """One trial per pair of different categories and one per category with itself."""
+    """Return one trial per pair of different categories and one per category with itself."""
     pairs = [(shape, texture) for shape in CATEGORIES for texture in CATEGORIES]
     return [(r, s, f"{s}1-{t}2.png") for r, (s, t) in zip(responses, pairs, strict=True)]
 

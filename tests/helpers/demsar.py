@@ -22,6 +22,6 @@ DEMSAR = pd.DataFrame(
 
 
 def matrix(values: Any) -> pd.DataFrame:
-    """Rows are sets, columns algorithms."""
+    """Return a table whose rows are sets and whose columns are algorithms."""
     array = np.asarray(values, dtype="float64")
     return pd.DataFrame(array, [f"set{i}" for i in range(len(array))], [f"alg{j}" for j in range(array.shape[1])])

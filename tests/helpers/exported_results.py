@@ -15,7 +15,7 @@ MEASURES |= {"auroc_msp": "%", "texture_accuracy": "%"}
 
 
 def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
-    """A run with these values by (measure, set, group)."""
+    """Return a run with these values by (measure, set, group)."""
     results = []
     for (measure, name, group), value in values.items():
         metric = record.MetricName("test", measure, name, group or None)

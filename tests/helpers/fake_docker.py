@@ -194,13 +194,13 @@ def _end(container: Container) -> None:
 
 
 def launcher(**flags: str) -> DockerLauncher:
-    """The launcher, asked with `docker.<flag>=<value>`."""
+    """Return the launcher, asked with `docker.<flag>=<value>`."""
     words = {"launcher": "docker", **{f"docker.{name}": value for name, value in flags.items()}}
     return DockerLauncher(read_options(BenchmarkOptions, words)[0])
 
 
 def command(home: Path, slot: int = 0, processes: int = 1, **words: str) -> TrainCommand:
-    """A training that it may start."""
+    """Return a training that it may start."""
     folder = home / "demo" / "erm-s0-1234"
     folder.mkdir(parents=True, exist_ok=True)
     environment = {"MLFLOW_TRACKING_URI": "http://server:5000", "BIASBED_PARENT_RUN": "abc"}

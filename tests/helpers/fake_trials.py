@@ -118,7 +118,7 @@ class Bed:
         return make_sweep(self.options(**more), {**self.settings(), **(settings or {})}, launcher)
 
     def begin(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Runner:
-        """A command's runner, that nothing has been asked of yet."""
+        """Return a command's runner, that nothing has been asked of yet."""
         self.home.mkdir(exist_ok=True)
         plan, options = self.plan(launcher, settings, **more), self.options(**more)
         storage = storages.open_storage(f"sqlite:///{self.home / 'sweep.db'}", options.heartbeat, options.retries)
@@ -131,7 +131,7 @@ class Bed:
         return finish(self.begin(launcher, **more))
 
     def run(self, launcher: FakeTrials, monkeypatch: Any, *words: str, **changed: str) -> int:
-        """The whole command."""
+        """Run the whole command."""
         from biasbed import cli
 
         monkeypatch.setattr(sweep, "open_launcher", lambda options: launcher)

@@ -36,7 +36,7 @@ def words(algorithm: str, *more: str) -> list[str]:
 
 
 def killed_and_resumed(command: list[str], kill: tuple[str, int, str], home: Path) -> Path:
-    """The folder of a training that was killed where it is said, and then trained on by the same command."""
+    """Return the folder of a training that was killed where it is said, and then trained on by the same command."""
     killed = children.run(command, env={"BIASBED_HOME": str(home)}, kill=kill)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = children.run(command, env={"BIASBED_HOME": str(home)})
@@ -46,7 +46,7 @@ def killed_and_resumed(command: list[str], kill: tuple[str, int, str], home: Pat
 
 
 def trained_by_two(command: list[str], home: Path) -> Path:
-    """The folder of a training in two processes."""
+    """Return the folder of a training in two processes."""
     done = children.run(command, env={"BIASBED_HOME": str(home)}, processes=2)
     assert done.returncode == 0, done.stderr
     (folder,) = run_folders(home)

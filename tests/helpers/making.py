@@ -87,7 +87,7 @@ def make(
     lr: float = 0.01,
     side: int | None = None,
 ) -> Algorithm:
-    """A started algorithm in training mode; equal arguments give equal weights.
+    """Return a started algorithm in training mode; equal arguments give equal weights.
 
     backbone: usually a narrow `resnet10` for methods that change its inside, and a smaller one for the many that do
     not. side: pixels of the images, for a backbone that takes one size.
@@ -148,7 +148,7 @@ def _stand_in(kind: str) -> frozen.PreparedNetwork:
 
 
 def images(count: int, height: int = 32, width: int = 32, seed: int = 7) -> torch.Tensor:
-    """Noise of different strength, one image constant."""
+    """Return noise of different strength, one image constant."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(count, 3, height, width, generator=generator) * torch.linspace(0.3, 1, count).view(-1, 1, 1, 1)
     x[-1] = 0.5
@@ -195,7 +195,7 @@ LARGER = {"larger": lambda: _plain(8, 64, 64)}  # for networks that make little 
 
 
 def in_domains(batch: Batch) -> Batch:
-    """Half of a batch's images in each domain, one domain after the other: the same, each time darker."""
+    """Return half of a batch's images in each domain, one domain after the other: the same, each time darker."""
     size = max(2, len(batch) // 2)
     rows, numbers = torch.arange(size).repeat(DOMAINS), torch.arange(DOMAINS).repeat_interleave(size)
     batch_of_domains = batch.select(rows)

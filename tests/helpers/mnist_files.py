@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 
 def idx(array: np.ndarray) -> bytes:
-    """The content of an IDX file of bytes."""
+    """Return the content of an IDX file of bytes."""
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 

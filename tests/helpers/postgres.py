@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def binaries() -> Path | None:
-    """The folder of the newest `initdb` here, None without one; Debian keeps it off the path."""
+    """Return the folder of the newest `initdb` here, None without one; Debian keeps it off the path."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     return programs[-1].parent if programs else Path(on_path).parent if on_path else None
@@ -85,7 +85,7 @@ class Cluster:
         return f"postgresql+psycopg://{self._address(name).partition('://')[2]}"
 
     def query(self, url: str, text: str) -> list[tuple[object, ...]]:
-        """The rows that a query of a database gives, past whatever made them."""
+        """Return the rows that a query of a database gives, past whatever made them."""
         import psycopg
 
         with psycopg.connect(url.replace("+psycopg", "")) as connection:
@@ -109,7 +109,7 @@ def _ordinary_user() -> str:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A running cluster; it and its folder are gone afterwards. Skips the test where there is no PostgreSQL."""
+    """Yield a running cluster; it and its folder are gone afterwards. Skips the test where there is no PostgreSQL."""
     folder = Path(tempfile.mkdtemp(prefix="biasbed-postgres-", dir="/tmp"))
     try:
         server = Cluster(folder)
@@ -124,6 +124,6 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
-    """One for all tests of a process, which make databases of their own in it."""
+    """Yield one cluster for all tests of a process, which make databases of their own in it."""
     with cluster() as server:
         yield server

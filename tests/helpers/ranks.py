@@ -23,7 +23,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def half(batch: Batch, rank: int) -> Batch:
-    """The examples of one of two processes."""
+    """Return the examples of one of two processes."""
     return batch.split(2)[rank]
 
 

@@ -92,7 +92,7 @@ class Docker:
         return done
 
     def containers(self, label: str) -> list[str]:
-        """The ids of those that run."""
+        """Return the ids of those that run."""
         return self.call("ps", "--no-trunc", "--quiet", "--filter", f"label={label}").stdout.split()
 
     # --- images ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def setting_of(heading: str) -> str:
 
 
 def _files(links: re.Match[str]) -> str:
-    """The files that have a table's numbers, in brackets behind its caption."""
+    """Return the files that have a table's numbers, in brackets behind its caption."""
     names = re.findall(r">([^<]+\.(?:csv|json))<", links[1])
     return f"({', '.join(names)})" if names else ""
 

@@ -11,12 +11,12 @@ import torch
 
 
 def run_folders(home: Path) -> list[Path]:
-    """The run folders below an output folder, by name."""
+    """Return the run folders below an output folder, by name."""
     return sorted(path.parent for path in home.glob("*/*/run.json"))
 
 
 def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
-    """All parameters and buffers of a run's algorithm."""
+    """Return all parameters and buffers of a run's algorithm."""
     state: dict[str, torch.Tensor] = torch.load(folder / name, weights_only=True)["algorithm"]
     return state
 
@@ -35,7 +35,7 @@ def timeless(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:
-    """Every metric row of a run on the server by step; fails where one is there twice."""
+    """Return every metric row of a run on the server by step; fails where one is there twice."""
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
         rows = connection.execute("select key, step, value from metrics where run_uuid = ?", (run_id,)).fetchall()
     twice = [key for key, count in Counter((name, step) for name, step, _ in rows).items() if count > 1]
@@ -47,7 +47,7 @@ def stored(uri: str, run_id: str) -> dict[int, dict[str, float]]:
 
 
 def all_runs(uri: str, **tags: str) -> list[Any]:
-    """The active runs of all experiments that have these tags (kind="train" means biasbed.kind)."""
+    """Return the active runs of all experiments that have these tags (kind="train" means biasbed.kind)."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)

@@ -27,7 +27,7 @@ class Example(NamedTuple):
 
 
 def make_examples(labels: Sequence[str], count: int, **columns: str) -> list[Example]:
-    """Images of random pixels, in an order that mixes the classes; every third is a PNG file."""
+    """Return images of random pixels, in an order that mixes the classes; every third is a PNG file."""
     generator = np.random.default_rng(len(labels))
     examples = []
     for number in range(count):

@@ -13,6 +13,6 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
-    """Names of the tensors that differ."""
+    """Return names of the tensors that differ."""
     assert before.keys() == after.keys()
     return {key for key in before if not torch.equal(before[key], after[key])}

@@ -22,7 +22,7 @@ SETS = ("plain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
 
 
 def make_protocol(sets: Sequence[str] = SETS, **changes: Any) -> record.Protocol:
-    """A protocol of six sets: cue_conflict has a shape bias, stylized was made by the data set `stylized`."""
+    """Return a protocol of six sets: cue_conflict has a shape bias, stylized was made by the data set `stylized`."""
     entries = []
     for name in sets:
         measures = ("accuracy", "shape_bias") if name == "cue_conflict" else ("accuracy",)
@@ -147,7 +147,7 @@ class Recorder:
 def _curves(
     scores: Mapping[str, Sequence[float]] | Sequence[float], names: Sequence[str], num_epochs: int
 ) -> dict[str, Sequence[float]]:
-    """The metrics of accuracies."""
+    """Return the metrics of accuracies."""
     if isinstance(scores, Mapping):
         return {f"test/accuracy/{name}": curve for name, curve in scores.items()}
     ramp = [(epoch + 1) / num_epochs for epoch in range(num_epochs)]
@@ -175,7 +175,7 @@ LEADS = {"erm": 0.0, "irm": 0.03, "mixup": 0.015}
 
 
 def domains(data: str, names: Sequence[str], **changes: Any) -> record.Protocol:
-    """The protocol of a data set of several domains, whatever is held out."""
+    """Return the protocol of a data set of several domains, whatever is held out."""
     sets = (record.SetRecord(f"{data}-{name}", "accuracy", 200, 7, 1 / 7, ("accuracy",)) for name in names)
     entries = [dataclasses.replace(s, block=data, domain=n) for s, n in zip(sets, names, strict=True)]
     values = dict(suite="toy", sets=tuple(entries), training_sets=(data,), validation_sets=("val",))

@@ -37,7 +37,7 @@ QUICK: Mapping[str, Any] = {
 
 
 def pictures(y: np.ndarray, colour: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Noise [N,3,16,16] uint8 as bright as each image's class, with more of the channel that its colour says."""
+    """Return noise [N,3,16,16] uint8 as bright as each image's class, with more of the channel that its colour says."""
     noise = generator.normal(0, 20, (len(y), 3, SIZE, SIZE)) + 60 + 50 * y[:, None, None, None]
     noise[np.arange(len(y)), colour] += 60
     return noise.clip(0, 255).astype(np.uint8)
@@ -95,13 +95,13 @@ class Shades(Suite[ShadesSettings]):
         )
 
     def _set(self, name: str, seed: int, transform: transforms.Transform) -> EvaluationSet:
-        """A quarter of each class's images is aligned, however few of the training images are not."""
+        """Return a set of which a quarter of each class is aligned, however few of the training images are not."""
         source = shades(name, 24, 0.75, seed, labels=True)
         return EvaluationSet(name, source, transform, headline="ac_score", block="shades")
 
 
 def lent(seed: int) -> MemorySource:
-    """Images like those of validation, to train on."""
+    """Return images like those of validation, to train on."""
     return shades("shades_lent", 12, 0.75, seed, labels=True)
 
 
@@ -127,7 +127,7 @@ def shades(name: str, per_class: int, conflicting: float, seed: int, labels: boo
 
 
 def ac_score(phase: str, evaluated: EvaluationSet) -> tuple[Derived, ...]:
-    """The harmonic mean of the accuracies on aligned and on conflicting images; every class counts alike."""
+    """Return the harmonic mean of the accuracies on aligned and on conflicting images; every class counts alike."""
     derived: list[Derived] = []
     for word in ("aligned", "conflicting"):
         inputs = tuple(metric("accuracy", evaluated.name, phase, f"{name}-{word}") for name in CLASSES)
@@ -233,7 +233,7 @@ def fogs(name: str, per_class: int, conditions: Sequence[str] = ()) -> MemorySou
 
 
 def _fogged(images: np.ndarray, share: float) -> np.ndarray:
-    """A mixture with grey."""
+    """Return a mixture with grey."""
     return ((1 - share) * images + share * 130).astype(np.uint8)
 
 

@@ -125,7 +125,7 @@ CASES = {name: case for name, case in ALL_CASES.items() if case.algorithm in alg
 
 
 def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Trace:
-    """Every loss of every step, then the logits of the trained network and the norms of its weights.
+    """Return every loss of every step, then the logits of the trained network and the norms of its weights.
 
     noise: relative change of the initial weights, each up or down.
     """
@@ -168,7 +168,7 @@ def length(stage: Stage) -> int:
 
 
 def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping[str, Tensor]:
-    """One update, as the engine prepares it, and what it does after it; its terms."""
+    """Return one update, as the engine prepares it, and what it does after it; its terms."""
     epoch, within = divmod(number, PER_EPOCH)
     algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH, total=STEPS)
     algorithm.set_rate(rate_factor(case.optim, number, STEPS, PER_EPOCH))
@@ -197,7 +197,7 @@ def watched(algorithm: str, trace: Trace) -> Iterator[None]:
 
 
 def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Algorithm:
-    """The algorithm of a case before its first step."""
+    """Return the algorithm of a case before its first step."""
     cls = algorithms.load(case.algorithm)
     group, numbers, made = Group(), itertools.count(), list[nn.Module]()
 
@@ -268,7 +268,7 @@ def _filled(network: nn.Module, seed: int, dtype: torch.dtype, noise: float = 0)
 
 
 def batch_for(case: Case, algorithm: Algorithm, dtype: torch.dtype = torch.float64) -> Batch:
-    """Images of noise of different strength, with the columns that the method may see."""
+    """Return images of noise of different strength, with the columns that the method may see."""
     random = np.random.RandomState(7)
     count, columns = case.images, algorithm.columns(algorithm.hparams)
     requests = type(algorithm).streams(algorithm.hparams)

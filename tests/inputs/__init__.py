@@ -45,7 +45,7 @@ class Case:
 
 
 def of(module: str) -> tuple[Case, ...]:
-    """The cases of a module of this folder."""
+    """Return the cases of a module of this folder."""
     cases: tuple[Case, ...] = importlib.import_module(f".{module}", __name__).CASES
     return cases
 

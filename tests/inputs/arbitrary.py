@@ -56,7 +56,7 @@ VALUES = st.recursive(
 
 @st.composite
 def edited(draw: DrawFn, content: bytes) -> bytes:
-    """A file with other pieces in some places, or its end cut off."""
+    """Return a file with other pieces in some places, or its end cut off."""
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(content)))
         end = draw(st.sampled_from([start, min(start + 1, len(content)), min(start + 8, len(content)), len(content)]))
@@ -74,7 +74,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @st.composite
 def replaced(draw: DrawFn, original: Any) -> Any:
-    """A tree of values with something else in the place of one, of a key, or beside them."""
+    """Return a tree of values with something else in the place of one, of a key, or beside them."""
     tree = copy.deepcopy(original)
     for _ in range(draw(st.integers(1, 2))):
         holder, key = draw(st.sampled_from(list(_places(tree)) or [([tree], 0)]))
@@ -116,7 +116,7 @@ def _json(value: Any) -> dict[str, Any]:
 
 
 def _members(**changed: bytes) -> dict[str, bytes]:
-    """The files of an archive of one run, some of them others, with a manifest that has their checksums."""
+    """Return the files of an archive of one run, some of them others, with a manifest that has their checksums."""
     contents = {"run.json": json.dumps(RUN).encode(), "metrics.csv": METRICS, **changed}
     members = {f"runs/{RUN['run_id']}/{name}": content for name, content in contents.items()}
     files = {name: {"sha256": hashlib.sha256(of).hexdigest(), "bytes": len(of)} for name, of in members.items()}

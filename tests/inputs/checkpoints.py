@@ -49,7 +49,7 @@ def pickled_by_hand(data: bytes) -> bytes:
 
 
 def bomb() -> bytes:
-    """A zip file whose only part unpacks to a gigabyte."""
+    """Return a zip file whose only part unpacks to a gigabyte."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("archive/data.pkl", "w") as part:
         for _ in range(64):
@@ -194,7 +194,7 @@ def _flipped(position: float) -> Callable[[Path], None]:
 
 
 def _resumed(content: bytes) -> Callable[[Path], None]:
-    """A training's folder with this checkpoint."""
+    """Return a training's folder with this checkpoint."""
 
     def make(here: Path) -> None:
         source = here.parents[1] / "materials" / "run"

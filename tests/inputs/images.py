@@ -18,7 +18,7 @@ ROOT = Path("images")
 
 
 def png(width: int, height: int, rows: bytes = b"") -> bytes:
-    """A PNG that says it has this size, whatever it holds."""
+    """Return a PNG that says it has this size, whatever it holds."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -75,7 +75,7 @@ def instead(content: bytes, folder: str) -> Callable[[Path], None]:
 
 
 def changed(change: Callable[[Path], object]) -> Callable[[Path], None]:
-    """The usual images and then something else: `change` gets their root."""
+    """Return the usual images and then something else: `change` gets their root."""
 
     def make(here: Path) -> None:
         make_images(here / ROOT)

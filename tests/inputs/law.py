@@ -72,7 +72,7 @@ def try_case(case: Case, folder: Path, materials: Path, places: dict[str, str]) 
 
 
 def _environment(folder: Path, materials: Path) -> dict[str, str | None]:
-    """A user's who has nothing: neither a home with files in it, nor settings of ours."""
+    """Return the environment of a user who has neither a home with files in it nor settings of ours."""
     unset = dict.fromkeys(name for name in os.environ if name.startswith(("MLFLOW_", "BIASBED_", "SLURM_")))
     return unset | {
         "HOME": str(folder / "user"),
@@ -182,7 +182,7 @@ def _could_be(line: str) -> bool:
 
 
 def _listing(folder: Path) -> dict[str, int]:
-    """Every path that the case may not change, and when its content was."""
+    """Return every path that the case may not change, and when its content was."""
     times = {}
     for parent, folders, files in os.walk(folder):
         if Path(parent) == folder:

@@ -41,7 +41,7 @@ def make_images(root: Path) -> None:
 
 
 def make_materials(folder: Path) -> Path:
-    """All of it, in a new folder."""
+    """Return all of it, in a new folder."""
     from mlflow import MlflowClient
 
     folder.mkdir(parents=True)

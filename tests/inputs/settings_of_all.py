@@ -35,7 +35,7 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _no_such(spec: Spec) -> str | None:
-    """A word that this setting can't have, None where it can have any."""
+    """Return a word that this setting can't have, None where it can have any."""
     members = _members(spec.type)
     parts = [typing.get_args(member)[0] if typing.get_origin(member) is tuple else member for member in members]
     if str in parts:
@@ -47,7 +47,7 @@ def _no_such(spec: Spec) -> str | None:
 
 
 def _beyond(spec: Spec) -> str | None:
-    """A number just outside its range."""
+    """Return a number just outside its range."""
     is_whole = int in _members(spec.type)
     for name, step in (("le", 1), ("ge", -1)):
         if name in spec.bounds:

@@ -108,7 +108,7 @@ TEXTS = st.text(max_size=12) | st.sampled_from([*WORDS, "9" * 400])
 
 
 def _settings() -> dict[str, Spec]:
-    """Every setting of every command, by command and name."""
+    """Return every setting of every command, by command and name."""
     return {
         f"{name}: {key}": spec
         for name, entry_point in cli.COMMANDS.items()

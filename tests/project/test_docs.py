@@ -93,12 +93,12 @@ FILLED = r"(?:<[^<>]*>)*"  # on the page: words in angles, or nothing
 
 
 def quoted(text: str) -> list[str]:
-    """The messages of a page; a pair of backticks in one is a backtick of the message."""
+    """Return the messages of a page; a pair of backticks in one is a backtick of the message."""
     return [message.replace("``", "`") for message in QUOTED.findall(text)]
 
 
 def template(node: ast.expr) -> str:
-    """The words of a text, with holes for what is only known when it is printed."""
+    """Return the words of a text, with holes for what is only known when it is printed."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):

@@ -44,7 +44,7 @@ def needed(command: str) -> str | None:
 
 
 def in_small(command: str, flags: list[str]) -> list[str]:
-    """The same command on less."""
+    """Return the same command on less."""
     if command == "compare":
         return [f"--scores={','.join(flags)}"]
     words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]

@@ -98,7 +98,7 @@ Imports = Mapping[str, set[str]]  # module -> modules
 
 
 def modules() -> dict[str, Path]:
-    """Every module of ours by its dotted name."""
+    """Return every module of ours by its dotted name."""
     paths = {}
     for top, name in (ROOT / "src" / "biasbed", "biasbed"), (ROOT / "analysis", "biasbed.analysis"):
         for path in top.rglob("*.py"):
@@ -224,7 +224,7 @@ def test_an_import_that_goes_up_is_found(module: str, target: str) -> None:
 
 
 def too_long(path: Path) -> list[str]:
-    """The file if it is too long to be read in a few screens, and its functions that one screen doesn't hold."""
+    """Return the file if it is too long to be read in a few screens, and its functions that one screen doesn't hold."""
     text = path.read_text()
     names = [str(path)] if text.count("\n") > 700 else []
     for node in nodes(path):

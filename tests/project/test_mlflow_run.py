@@ -19,7 +19,7 @@ from helpers.runs import all_runs, assert_equal, history, run_folders, stored, w
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout with one line edited: commands must run the copy's code, not an installed one's."""
+    """Return a copy of the checkout with one line edited: commands must run the copy's code, not an installed one's."""
     copy = tmp_path_factory.mktemp("clone") / "biasbed"
     ignored = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "mlruns", "mlflow.db", "tests", "docs")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)

@@ -162,7 +162,7 @@ def closure(requirements: Iterator[Requirement]) -> Iterator[tuple[str, str]]:
 
 
 def package_files() -> set[str]:
-    """Every file of the package as the checkout shows it, through its links."""
+    """Return every file of the package as the checkout shows it, through its links."""
     paths = set()
     for folder, folders, files in os.walk(ROOT / "src" / "biasbed", followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]

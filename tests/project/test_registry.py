@@ -161,7 +161,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def logged(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a suite of one's own, of a training on it, and of the database that has its run."""
+    """Return the folder of a suite of one's own, of a training on it, and of the database that has its run."""
     here = tmp_path_factory.mktemp("logged")
     (here / "suite.py").write_text(SUITE)
     train_at(here, _empty_store, ON_ONE_SET)
@@ -170,7 +170,7 @@ def logged(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def trained_on_own_suite(here: Path, logged: Path, tracking: str) -> Path:
-    """The folder of that training, as if it had been made here."""
+    """Return the folder of that training, as if it had been made here."""
     shutil.copy(logged / "mlflow.db", here)
     shutil.copytree(logged / "home", here / "home", symlinks=True)
     return run_folders(here / "home")[0]
@@ -249,7 +249,7 @@ ADVICE = "which is not one of biasbed's: name it yourself, "
 
 @pytest.fixture
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in the current folder that leaves a mark when it is imported, as a script and as a module."""
+    """Return a file in the current folder that leaves a mark when it is imported, as a script and as a module."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "evil.py").write_text(EVIL)
@@ -258,7 +258,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(_empty_store: Path, train_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training and of the database that has its run."""
+    """Return the folder of a training and of the database that has its run."""
     here = tmp_path_factory.mktemp("trained")
     train_at(here, _empty_store, ["train", *train_flags, "--epochs", "1"])
     return here
@@ -273,7 +273,7 @@ def checkpoint(trained: Path, tracking: str, tmp_path: Path) -> Path:
 
 
 def with_method(checkpoint: Path, method: str) -> Path:
-    """The checkpoint with another word for its method."""
+    """Return the checkpoint with another word for its method."""
     state = torch.load(checkpoint, weights_only=True)
     path = checkpoint.with_name("other.ckpt")
     torch.save({**state, "config": {**state["config"], "algorithm": method}}, path)

@@ -33,7 +33,7 @@ def words(*more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """The folder of a training on one process, or on two."""
+    """Return the folder of a training on one process, or on two."""
     home, folders = tmp_path_factory.mktemp("trained"), {}
 
     def on(processes: int) -> Path:

@@ -229,7 +229,7 @@ class Given(nn.Module):
 
 
 def stepped(algorithm: Algorithm, batch: Batch) -> tuple[dict[str, list[Tensor]], Mapping[str, Tensor]]:
-    """The gradients of an update by optimizer, by which nothing steps; and its terms and notes."""
+    """Return the gradients of an update by optimizer, by which nothing steps; and its terms and notes."""
     gradients: dict[str, list[Tensor]] = {}
     algorithm.apply_gradients = gradients.update  # type: ignore[method-assign]
     terms = algorithm.update(batch)

@@ -85,7 +85,7 @@ def replay_edsr(case: Case) -> None:
 
 
 def on_a_block(option: int, block: int) -> Given:
-    """The draw of the block that an option acts on."""
+    """Return the draw of the block that an option acts on."""
     blocks = list(edsr.ON_A_BLOCK[option][0])
     return whole(blocks.index(block), len(blocks))
 

@@ -129,7 +129,7 @@ def make(case: Case, method: Method) -> Algorithm:
 
 
 def named(algorithm: Algorithm) -> dict[str, Tensor]:
-    """The parameters by the vectors' names."""
+    """Return the parameters by the vectors' names."""
     names = {"network.": "", "discriminator.layers.": "d", "embedding.": "emb."}
     by_name = {}
     for name, parameter in algorithm.named_parameters():

@@ -36,12 +36,12 @@ def hparams_of(case: Case, approximate: bool = False) -> InfoDrop.HParams:
 
 @functools.cache
 def method(hparams: InfoDrop.HParams) -> InfoDrop:
-    """The method on some network with one mask."""
+    """Return the method on some network with one mask."""
     return InfoDrop(hparams, setup(5, lambda: build("timm:test_resnet", 5)))
 
 
 def drawn(case: Case) -> infodrop.MaskDraw:
-    """The draw of a training step in which the offsets come out as the vector's, -radius .. radius each."""
+    """Return the draw of a training step in which the offsets come out as the vector's, -radius .. radius each."""
     algorithm, radius = method(hparams_of(case)), int(case["radius"])
     offsets = np.stack([case["offset_i"], case["offset_j"]], axis=-1)
     with Script(whole(offsets[None], low=-radius, high=radius + 1)):
@@ -77,7 +77,7 @@ class Coins(infodrop.MaskDraw):
 
 
 def masked(case: Case, draw: infodrop.MaskDraw, x: Tensor, approximate: bool = False) -> tuple[Tensor, Tensor]:
-    """The map that a training step passes on, and the weights of its draws."""
+    """Return the map that a training step passes on, and the weights of its draws."""
     mask = Mask(site_of(case), hparams_of(case, approximate))
     with with_draws([mask], [draw]):
         mask.observe(torch.from_numpy(case["x_old"]))

@@ -44,7 +44,7 @@ def draws_of(case: Case) -> Iterator[Given]:
 
 
 def unscaled(value: Any, low: float, high: float) -> Given:
-    """The draw from [0,1) that stands for a value between the bounds."""
+    """Return the draw from [0,1) that stands for a value between the bounds."""
     return uniform((torch.as_tensor(value) - low) / (high - low))
 
 

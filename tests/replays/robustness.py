@@ -87,7 +87,7 @@ def replay_jsd(case: Case) -> None:
 
 
 def gate(case: Case, part: str, kind: type[nn.Module]) -> tuple[nn.Module, Tensor]:
-    """The authors' gate with their parameters, which have the same names, and what it is shown."""
+    """Return the authors' gate with their parameters, which have the same names, and what it is shown."""
     x = torch.from_numpy(case[f"{part}.x"])
     module = kind(x.shape[1])
     weights = {name: torch.from_numpy(case[f"{part}.{name}"]) for name in module.state_dict() if "num_" not in name}

@@ -60,7 +60,7 @@ class AsNamed(nn.Module):
 
 @functools.cache
 def weighted(depth: int, num_classes: int, style_stage: int, seed: int) -> SagNet:
-    """The algorithm with weights by the formula, on images that are normalised already."""
+    """Return the algorithm with weights by the formula, on images that are normalised already."""
 
     def network() -> nn.Module:
         built = build(f"resnet{depth}", num_classes)

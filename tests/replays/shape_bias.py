@@ -20,7 +20,7 @@ def replay(case: Case) -> None:
 
 
 def answers(case: Case) -> Decisions:
-    """The responses as somebody's recorded decisions."""
+    """Return the responses as somebody's recorded decisions."""
     return Decisions(
         observer="somebody",
         set="cue_conflict",

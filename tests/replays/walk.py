@@ -38,7 +38,7 @@ def _beside() -> Iterator[Path]:
 
 
 def replay_of(name: str) -> tuple[Callable[[Case], None], dict[str, str]]:
-    """The replay of a file and its uncompared keys; LookupError for a file that nothing compares."""
+    """Return the replay of a file and its uncompared keys; LookupError for a file that nothing compares."""
     for module in MODULES:
         replays = importlib.import_module(f"replays.{module}")
         for pattern, function in replays.REPLAYS.items():
@@ -48,14 +48,14 @@ def replay_of(name: str) -> tuple[Callable[[Case], None], dict[str, str]]:
 
 
 def changed(case: Case, key: str) -> Case:
-    """A copy with one key larger by one per cent, whole numbers by at least 1."""
+    """Return a copy with one key larger by one per cent, whole numbers by at least 1."""
     value = case[key]
     more = np.maximum(1, np.abs(value) // 100) if value.dtype.kind in "iu" else value * 0.01
     return {**case, key: np.asarray(value + more).astype(value.dtype)}
 
 
 def compared_keys(case: Case, uncompared: dict[str, str]) -> Iterator[str]:
-    """Keys that hold numbers; whole ones (draws, sizes, seeds, mostly) only where there is nothing else.
+    """Yield keys that hold numbers; whole ones (draws, sizes, seeds, mostly) only where there is nothing else.
 
     One per cent more of 0, of NaN or of infinity is what it was.
     """

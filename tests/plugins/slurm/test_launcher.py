@@ -42,7 +42,7 @@ time.sleep(60)
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A Slurm whose jobs wait until the file `hold` is removed."""
+    """Yield a Slurm whose jobs wait until the file `hold` is removed."""
     for name, value in {**command_environment(), **fake_slurm.install(tmp_path / "cluster")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(slurm, "ASK", 0.2)

@@ -148,7 +148,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
 
 @pytest.fixture(scope="module")
 def open_clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model of open_clip with random weights."""
+    """Return a small model of open_clip with random weights."""
     open_clip = pytest.importorskip("open_clip", reason="open_clip_torch is not installed")
     folder = tmp_path_factory.mktemp("towers")
     vision = {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8}
@@ -208,7 +208,7 @@ def save_processor(folder: Path, **more: Any) -> None:
 
 @pytest.fixture(scope="module")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small CLIPModel with a tokenizer, as transformers saves them."""
+    """Return a small CLIPModel with a tokenizer, as transformers saves them."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     folder = tmp_path_factory.mktemp("clip")
     letters = [*"abcdefghijklmnopqrstuvwxyz."]
