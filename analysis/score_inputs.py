@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +14,7 @@ from biasbed.analysis.runs.run import TABLE, Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import AsScored
 from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.user_scores import UserScores
 from biasbed.errors import Failure, UsageError, listed
 from biasbed.evaluation.decisions import Decisions
@@ -22,11 +22,6 @@ from biasbed.settings import nearest
 
 PERCENT_BESIDE = 10  # times a score of at most 1: so much more, on the same data set, is no such score
 ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
-# Words in a score's name that mean that less of it is better.
-LOWER_WORDS = {
-    *("error", "errors", "err", "loss", "mse", "rmse", "mae", "mape", "nll", "ece", "brier", "perplexity", "ppl"),
-    *("wer", "cer", "fid", "seconds", "time", "latency", "runtime", "mce", "regret", "rank"),
-}
 
 
 @dataclass(frozen=True)
@@ -164,10 +159,10 @@ def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozen
             if name not in scores.datasets:
                 raise UsageError(f"lower={name}: there is no such data set{nearest(name, scores.datasets)}")
         return frozenset(lower), ""
-    if _says_lower(scores.measure):
+    if say.direction(scores.measure) == "no":
         note = f"lower is better, as the scores are called '{scores.measure}' (`higher_is_better` as yes turns it)"
         return frozenset(scores.datasets), note
-    named = [name for name in scores.datasets if _says_lower(name)]
+    named = [name for name in scores.datasets if say.direction(name) == "no"]
     note = f"lower is better on {', '.join(named)}, by the name (`lower` as none turns it)" if named else ""
     return frozenset(named), note
 
@@ -184,10 +179,6 @@ def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
     if not suspects:
         return ""
     return f"some look like fractions ({listed(suspects, 5)}): write all scores alike if they are"
-
-
-def _says_lower(name: str) -> bool:
-    return not LOWER_WORDS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
 
 
 def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> tuple[dict[str, Scale], str]:

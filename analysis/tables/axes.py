@@ -27,7 +27,6 @@ class Evidence(NamedTuple):
     rows: Sequence[str]
     columns: Sequence[str]
     leaves: Sequence[str]  # lowest names of the columns
-    shared_heads: Sequence[str]  # upper names that all columns have
     numbers: Sequence[Mapping[int, float]]  # of each row by column
     averages_rows: bool  # a row averages the others
     averages_columns: bool
@@ -51,7 +50,6 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
     for vote, why in (
-        (_by_upper_head, "as the head above the columns says"),
         (_by_names, "by their names"),
         (_by_numbers, "as numbers are no methods"),
         (_by_measures, "as measures are"),
@@ -80,14 +78,6 @@ def _said(rows_are_methods: bool, why: str) -> Axes:
     turned = "datasets" if rows_are_methods else "methods"
     more = "" if why.startswith("rows=") else f" (`rows` as {turned} turns the table)"
     return Axes(rows_are_methods, f"lines are {order[0]} and columns {order[1]}, {why}{more}")
-
-
-def _by_upper_head(evidence: Evidence) -> bool | None:
-    """Return True if a head above all columns calls them data sets, False if methods."""
-    heads = set(map(say.letters, evidence.shared_heads))
-    is_straight = not heads.isdisjoint(say.DATASETS)
-    is_turned = not heads.isdisjoint(say.METHODS)
-    return None if is_straight == is_turned else is_straight
 
 
 def _by_names(evidence: Evidence) -> bool | None:

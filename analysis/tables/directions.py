@@ -13,20 +13,11 @@ from biasbed.analysis.tables.repeats import NamedNumber
 from biasbed.errors import listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
-# Words of a title that say the direction. Methods are named after losses, and adaptation is at test time.
-_LOWER = re.compile(
-    r"\b(?:errors?|err|wer|cer|eer|hter|m?ces?|mpc|fid|kid|lpips|perplexity|ppl|n?rmse|mse|s?mape|mae|nll|ece|brier|"
-    r"fpr\d*|latency|runtime|bpd|crps|epe|mpjpe|(?:validation|test|eval\w*|cross[- ]entropy) loss|"
-    r"(?:run|running|training|inference) times?|lower is better)\b",
-    re.I,
+# Words of titles that say no direction: methods are named after losses, and adaptation is at test time.
+_UNCLEAR = say.AMBIGUOUS | say.WEAK | {"loss", "balanced", "likelihood", "forgetting", "variance", "correlation"}
+_TIME_OR_LOSS = re.compile(
+    r"\b(?:(?:validation|test|eval\w*|cross[- ]entropy) loss|(?:run|running|training|inference) times?)\b", re.I
 )
-_HIGHER = re.compile(
-    r"\b(?:accurac(?:y|ies)|acc|auroc|auc|aupr|[mb]?f1|miou|iou|dice|map|ndcg\S*|bleu|rouge\S*|psnr|ssim|r2|recall|"
-    r"precision|win rates?|pass@\d+|higher is better)\b",
-    re.I,
-)
-
-
 _DIFFERENCES = {"gap", "drop", "degradation", "disparity"}  # none of which is below 0, if not for its sign
 _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 
@@ -95,10 +86,11 @@ def title_direction(text: str) -> str:
     """Return yes or no if the words of a title say in which direction scores count; empty for none or both."""
     if by_arrow := say.arrow(text):
         return by_arrow
-    lower, higher = _LOWER.search(text), _HIGHER.search(text)
-    if bool(lower) == bool(higher):
+    spoken = set(say.split_words(text)) - _UNCLEAR
+    is_lower = bool(spoken & say.LOWER or _TIME_OR_LOSS.search(text))
+    if is_lower == bool(spoken & say.HIGHER):
         return ""
-    return "no" if lower else "yes"
+    return "no" if is_lower else "yes"
 
 
 def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[NamedNumber]], bold: set[tuple[int, int]]) -> str:

@@ -209,14 +209,7 @@ def _nameless(body: Body, columns: TableColumns, settings: ReaderSettings) -> La
 
 def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column: int) -> Evidence:
     rows = range(len(body.grid.rows))
-    numbers = []
-    for row in rows:
-        line = {}
-        for column in columns.scores:
-            number = cells.number(row, column)
-            if number is not None:
-                line[column] = number.value
-        numbers.append(line)
+    numbers = cells.lines(rows, columns.scores)
     names = body.cells(name_column)
     paths = {column: body.path(column) for column in columns.scores}
     averaging, _ = averages.find_averages(paths, numbers)
@@ -227,16 +220,8 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
         rows=[names[row] for row in plain],
         columns=[" ".join(paths[column]) for column in columns.scores if column not in averaging],
         leaves=[say.without_arrow(paths[column][-1]) for column in columns.scores if paths[column]],
-        shared_heads=_shared_heads(list(paths.values())),
         numbers=[numbers[row] for row in plain],
         averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
         averages_columns=bool(averaging),
         bold=bold,
     )
-
-
-def _shared_heads(paths: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the upper names that all columns have."""
-    if len(paths) < 2:
-        return []
-    return [head for head in paths[0][:-1] if all(head in path[:-1] for path in paths)]

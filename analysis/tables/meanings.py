@@ -329,10 +329,9 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
         meanings = [replace(meaning, block=next(iter(blocks))) for meaning in meanings]
     meanings = [_beside_parts(meaning, blocks) for meaning in meanings]
     counted = Counter((meaning.dataset, meaning.variant, meaning.block) for meaning in meanings if meaning.dataset)
-    measures = {meaning.metric for meaning in meanings}
     result = []
     for meaning in meanings:
-        several = counted[meaning.dataset, meaning.variant, meaning.block] > 1 and len(measures) + 1 > 1
+        several = counted[meaning.dataset, meaning.variant, meaning.block] > 1
         result.append(replace(meaning, block=meaning.dataset) if several and not meaning.block else meaning)
     return result
 

@@ -115,20 +115,13 @@ class ScoreReader:
             return False
         return True
 
-    def _lines(self, rows: Sequence[int], scored: Sequence[int]) -> list[dict[int, float]]:
-        lines = []
-        for row in rows:
-            numbers = {column: self.cells.number(row, column) for column in scored}
-            lines.append({column: number.value for column, number in numbers.items() if number is not None})
-        return lines
-
     def _without_average_columns(self, rows: Sequence[int]) -> list[int]:
         """Return the columns of scores that are no averages of others."""
         scored = self.columns.scores
         if len(scored) < 2:
             return scored
         paths = {column: self.body.path(column) for column in scored}
-        averaging, notes = averages.find_averages(paths, self._lines(rows, scored))
+        averaging, notes = averages.find_averages(paths, self.cells.lines(rows, scored))
         kept = [column for column in scored if column not in averaging or self._is_kept(column)]
         if not kept:
             return scored
@@ -166,10 +159,8 @@ class ScoreReader:
     def _without_average_rows(self, names: Sequence[str], rows: Sequence[int], scored: Sequence[int]) -> list[int]:
         """Return the lines of a turned table that are no averages of others."""
         paths = {row: (names[row],) for row in rows}
-        turned = []
-        for column in scored:
-            numbers = {row: self.cells.number(row, column) for row in rows}
-            turned.append({row: number.value for row, number in numbers.items() if number is not None})
+        lines = dict(zip(rows, self.cells.lines(rows, scored), strict=True))
+        turned = [{row: line[column] for row, line in lines.items() if column in line} for column in scored]
         averaging, notes = averages.find_averages(paths, turned)
         self.notes += notes
         self.left_out += [(f"line {names[row]}", reason) for row, reason in averaging.items()]
@@ -250,13 +241,13 @@ class ScoreReader:
     def _column_meanings(self, scored: Sequence[int], rows: Sequence[int]) -> dict[int, Meaning]:
         """Return what each column is a score of; of turned tables which method it is, as the data set."""
         paths = [self._path(column) for column in scored]
-        self._refuse_other_heads(scored)
         if self.layout.kind == "turned":
             names = [
                 Meaning(dataset=" ".join(map(without_citation, path)) or f"column {column + 1}")
                 for column, path in zip(scored, paths, strict=True)
             ]
             return dict(zip(scored, names, strict=True))
+        self._refuse_other_heads(scored)
         meanings, notes = find_meanings(paths, self._hint)
         if self.layout.kind == "long":
             self._several_measures = len(scored) > 1
@@ -278,22 +269,18 @@ class ScoreReader:
     def _refuse_other_heads(self, scored: Sequence[int]) -> None:
         """Raise UsageError for a head of measures that count in both directions, of a seed, or of a variant."""
         for column in scored:
-            head = self.body.name(column)
+            head, leaf, reason = self.body.name(column), self.body.leaf(column), ""
             if "↑" in head and "↓" in head and not (self.settings.has_directions or self.settings.value_in_cell):
-                raise UsageError(
-                    f"{self.body.grid.source}: the column '{head}' has measures that count in both directions: leave "
-                    "it out with leave_out=, or say the direction with lower="
+                reason = "has measures that count in both directions: leave it out with leave_out=, or say lower="
+            elif re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", leaf, re.I):
+                reason = "is a seed, and no data set: give a line per seed, with a column 'seed'"
+            elif say.is_ablation(leaf) and self.settings.rows == "auto":
+                reason = (
+                    "is a variant of the methods, and no data set: say rows=datasets if all columns are methods, "
+                    "rows=methods to read it as a data set, or leave_out="
                 )
-            if re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", self.body.leaf(column), re.I):
-                raise UsageError(
-                    f"{self.body.grid.source}: the column '{head}' is a seed, and no data set: give a line per seed, "
-                    "with a column 'seed'"
-                )
-            if say.is_ablation(self.body.leaf(column)) and self.settings.rows == "auto":
-                raise UsageError(
-                    f"{self.body.grid.source}: the column '{head}' is a variant of the methods, and no data set: say "
-                    "rows=datasets if all columns are methods, rows=methods to read it as a data set, or leave_out="
-                )
+            if reason:
+                raise UsageError(f"{self.body.grid.source}: the column '{head}' {reason}")
 
     def _parts_of_corner(self, meanings: list[Meaning]) -> list[Meaning]:
         """Return the meanings as parts of the data set that the head of the names is; as they are if it is none."""

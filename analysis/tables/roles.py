@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from biasbed.analysis.tables import vocabulary as say
@@ -12,7 +12,7 @@ from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.numbers import Decimal, Number, is_missing, is_pair, parse_number, pick_value
 from biasbed.analysis.tables.settings import ReaderSettings
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 _WITH_UNIT = re.compile(r"[0-9.,]+\s*(?:[kKMBGT]|[KMGT]i?B)", re.ASCII)
@@ -75,6 +75,14 @@ class ParsedCells:
         numbers = [self.number(row, column) for row in range(len(self.body.grid.rows))]
         return [number for number in numbers if number is not None]
 
+    def lines(self, rows: Iterable[int], columns: Sequence[int]) -> list[dict[int, float]]:
+        """Return the values of each row by column, without cells of other kinds."""
+        lines = []
+        for row in rows:
+            numbers = {column: self.number(row, column) for column in columns}
+            lines.append({column: number.value for column, number in numbers.items() if number is not None})
+        return lines
+
     def is_numeric(self, column: int) -> bool:
         """Return True if most of the cells that hold something are numbers, or two values that look like them."""
         filled = numeric = 0
@@ -103,10 +111,7 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     texts = _take_signs(body, columns, texts)
     numeric = [column for column in numeric if column not in columns.names]
     numeric = _take_spreads(body, columns, numeric)
-    if is_export:
-        numeric = _without_settings(body, columns, numeric, settings)
-    else:
-        numeric = _without_other_numbers(body, cells, columns, numeric, settings)
+    numeric = _without_other_numbers(body, cells, columns, numeric, settings, is_export)
     if settings.score != "auto":
         numeric = _chosen_scores(body, columns, numeric, settings.score)
     columns.scores = numeric
@@ -285,48 +290,23 @@ def _spread_words(spoken: Sequence[str]) -> bool:
     return any(word in say.SPREADS - {"err", "var", "pm"} for word in spoken) or spoken in (("err",), ("var",), ("pm",))
 
 
-def _without_settings(body: Body, columns: TableColumns, numeric: list[int], settings: ReaderSettings) -> list[int]:
-    """Return the metrics of a tracker's export, without settings, losses and what training logs."""
-    kept = []
-    for column in numeric:
-        name = body.name(column)
-        spoken = set(say.split_words(name.removeprefix("metrics.")))
-        if is_named(body, column, settings.keep):
-            kept.append(column)
-        elif name.startswith("metrics."):
-            (
-                kept if not spoken & {"loss", "epoch", "step", "lr"} and not spoken & say.TRAINING else columns.settings
-            ).append(column)
-        elif name.startswith("params.") or _is_setting_name(name):
-            columns.settings.append(column)
-        elif spoken & say.TRAINING or "loss" in spoken or name.startswith("_"):
-            columns.left_out.append((name, "logged by the training"))
-        else:
-            kept.append(column)
-    names = [body.name(column) for column in columns.settings]
-    if names:
-        columns.left_out.append((listed(names, 8), "settings"))
-    return kept
-
-
-def _is_setting_name(name: str) -> bool:
-    spoken = say.split_words(name.rpartition(".")[2])
-    if any(say.is_metric(word) and word not in ("time", "seconds", "p", "r") for word in spoken):
-        return False
-    return not say.LOGGED_SETTINGS.isdisjoint(spoken)
-
-
 def _without_other_numbers(
-    body: Body, cells: ParsedCells, columns: TableColumns, numeric: list[int], settings: ReaderSettings
+    body: Body,
+    cells: ParsedCells,
+    columns: TableColumns,
+    numeric: list[int],
+    settings: ReaderSettings,
+    is_export: bool,
 ) -> list[int]:
-    """Return the columns of scores, without ranks, years, costs, counts, gains and numberings."""
+    """Return the columns of scores, without ranks, years, costs, counts, gains, numberings and what trainings log."""
     kept = []
     flags = _flags(body, numeric)
     for column in numeric:
         if is_named(body, column, settings.keep):
             kept.append(column)
             continue
-        reason = other_number(body, cells, column) or ("a flag" if column in flags else "")
+        logged = _logged_number(body.name(column)) if is_export else ""
+        reason = logged or other_number(body, cells, column) or ("a flag" if column in flags else "")
         if say.letters(body.leaf(column)) in RUNS:
             columns.num_runs = column
         if reason:
@@ -340,6 +320,15 @@ def _without_other_numbers(
     )
     columns.left_out += [(body.name(column), "a count or size, by its numbers") for column in counts]
     return [column for column in kept if column not in counts]
+
+
+def _logged_number(name: str) -> str:
+    """Return why a metric of a tracker's export is no score; empty if it may be one."""
+    spoken = set(say.split_words(name.removeprefix("metrics.")))
+    if name.startswith("params.") or spoken & {"lr", "decay", "alpha", "beta", "gamma", "lambda", "temperature"}:
+        return "a setting or cost"
+    is_logged = spoken & say.TRAINING or spoken & {"loss", "epoch", "step", "timestamp"} or name.startswith("_")
+    return "logged by the training" if is_logged else ""
 
 
 def _counts_beside_shares(body: Body, cells: ParsedCells, numeric: Sequence[int]) -> list[int]:

@@ -171,10 +171,7 @@ MISSING = _terms(
     -/- –/– —/— timeout fail failed <na> #n/a #na
     """
 ) | {"", "- -", "- / -", "not reported"}
-# Words of settings, as runs log them beside their metrics, and the last ones of a line of a table of settings.
-LOGGED_SETTINGS = (
-    _terms("num dim decay rate alpha beta gamma lambda temperature steps learning timestamp") | COSTS | TIMES
-)
+# Last words of a line of a table of settings.
 LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
 TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
 # Names of data sets and of methods that are usual in the field.
