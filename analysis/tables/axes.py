@@ -31,6 +31,7 @@ class Evidence(NamedTuple):
     averages_rows: bool  # a row averages the others
     averages_columns: bool
     bold: Sequence[tuple[int, int]]  # (row, column)
+    has_difference: bool  # of two columns, in a third
 
 
 def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
@@ -49,6 +50,8 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         return _said(True, "as the head of the first column says")
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
+    if evidence.has_difference:
+        return _said(False, "as the column of their difference shows")
     for vote, why in (
         (_by_names, "by their names"),
         (_by_numbers, "as numbers are no methods"),

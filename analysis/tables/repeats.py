@@ -257,7 +257,7 @@ def _twice(first: NamedNumber, second: NamedNumber, body: Body, columns: TableCo
     if apart:
         return (
             f"{second.where}: {name} is there already ({first_line}): keep the lines of one value of "
-            f"{' and '.join(apart[:3])}, or name what tells runs apart with seed="
+            f"{' and '.join(apart[:3])}, or say what it names with dataset= or seed="
         )
     return (
         f"{second.where}: {name} is there already ({first_line}): keep one, or name what tells them apart in a column "

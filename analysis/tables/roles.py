@@ -21,6 +21,7 @@ _COST = re.compile(
     r"\((?:fps|ms|[gm]b|qps)\)",
     re.I,
 )
+DIFFERENCE = "a difference to another column"
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
 
@@ -387,7 +388,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
         return "numbers the lines"
     if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
-        return "a difference to another column"
+        return DIFFERENCE
     if _is_cost(name, leaf, texts):
         return "a setting or cost"
     is_constant = len(values) >= CONSTANT_ROWS and len(set(values)) == 1

@@ -115,7 +115,7 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
         (LONG + "a,u,99\n", r"line 14: a on u is there already \(line 2\): keep one, or .* column 'seed'"),
         (
             "method,dataset,study,score\na,u,x,1\na,u,y,1\na,v,x,2\na,v,x,1\n",
-            r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'study', or name",
+            r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'study', or say",
         ),
         ("dataset,seed,score\nu,0,1\nu,0,2\n", "no column says the method: .* name a column with method="),
         (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
