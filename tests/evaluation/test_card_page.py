@@ -141,6 +141,15 @@ def test_a_page_that_can_t_be_written_is_refused_before_the_test(
         card_page.check_path(tmp_path / file)
 
 
+def test_recorded_decisions_have_no_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("biasbed.plugins.recorded_answers")
+    (tmp_path / "people.csv").write_text("image,label,decision\na.png,cat,cat\n")
+    report = f"--report={tmp_path / 'card.html'}"
+    assert cli.main(["evaluate", f"--model={tmp_path / 'people.csv'}", report]) == 2
+    assert "a card is of a model that is tested here" in capsys.readouterr().err
+    assert not (tmp_path / "card.html").exists()
+
+
 def test_a_finished_evaluation_gets_the_same_page_without_a_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from biasbed.datasets.suppressed import CLEAN
 from biasbed.errors import UsageError
 from biasbed.evaluation.cue_figure import has_published_categories
 from biasbed.evaluation.decision_tables import DecisionTables
-from biasbed.evaluation.decisions import CUES, OF_CONFLICTS, Decisions
+from biasbed.evaluation.decisions import CUES, MEASURES, OF_CONFLICTS, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob
 from biasbed.evaluation.intervals import accuracy_interval
 from biasbed.evaluation.report import cue_rows
@@ -212,7 +212,7 @@ class CardPage:
     def answer(self) -> Iterator[str]:
         """Yield sentences with the headline numbers."""
         for decisions in self.plain[:1]:
-            score = self._metric(self._headline(decisions), decisions.set)
+            score = MEASURES[self._headline(decisions)](decisions)
             yield f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %."
         for decisions in self.suppressed:
             parts = []
@@ -269,7 +269,7 @@ class CardPage:
         for decisions in self.plain:
             has_several = decisions.targets is not None
             interval = (math.nan, math.nan) if has_several else accuracy_interval(decisions)
-            score = self._metric(self._headline(decisions), decisions.set)
+            score = MEASURES[self._headline(decisions)](decisions)
             bars.append(_bar(display_name(decisions.set), score, *interval, self._chance(decisions)))
         if any(decisions.targets is not None for decisions in self.plain):
             meaning = "Mean average precision over the labels. The thin mark is chance, which a random order gets."
@@ -382,11 +382,11 @@ class CardPage:
                 available.append(measure)
         rows = []
         for decisions in self.plain:
-            cells = [display_name(decisions.set)]
+            texts = [display_name(decisions.set)]
             for measure in available:
                 value = self._metric(measure, decisions.set)
-                cells.append("" if math.isnan(value) else _in_unit(value, measures.find_measure(measure).unit))
-            rows.append(cells)
+                texts.append("" if math.isnan(value) else _in_unit(value, measures.find_measure(measure).unit))
+            rows.append(texts)
         head = ("set", *(CALIBRATION[measure][0] for measure in available))
         meaning = f"{'; '.join(CALIBRATION[measure][1] for measure in available)}. Less is better."
         return Panel("Calibration", meaning, head=head, rows=rows if available else ())

@@ -64,6 +64,10 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
         )
     files_of_plugin = split_files(options.model)
     if files_of_plugin:
+        if options.report != "none":
+            raise UsageError(
+                f"report={options.report}: a card is of a model that is tested here, not of {options.model}"
+            )
         return FILES_OF_PLUGINS[files_of_plugin[0].suffix.lower()](options, shared, files_of_plugin)
     if not in_torchrun():
         print(f"testing {places.public_value(options.model)}: loading PyTorch", flush=True)
