@@ -75,7 +75,8 @@ class TrialItem(Item):
     def report(self) -> None:
         """Report each new evaluation to Optuna, and stop the trial if its pruner says so.
 
-        One by one, so that pruning does not depend on when we look.
+        One by one, so that pruning does not depend on when we look. The defaults are trained to the end: alone they are
+        the first that a pruner sees, and with several workers others may come before them.
         """
         for evaluation in evaluations(self.run.folder().read_journal()):
             step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
@@ -86,7 +87,7 @@ class TrialItem(Item):
                 self.values[step] = value
             self.seen = step
             may_prune = step in self.values and step < self.run.total and not self.has_ended
-            if may_prune and self.trial.should_prune():
+            if may_prune and trials.DEFAULT not in self.trial.user_attrs and self.trial.should_prune():
                 self.stop = True
                 return
 
