@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import csv
 import functools
+from dataclasses import dataclass
 
 import pytest
 
 from biasbed import cli
+from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.runner import Runner
 from biasbed.studies.search import sweep
-from helpers.fake_trials import Bed, FakeTrials, score
+from helpers.fake_trials import Bed, FakeTraining, FakeTrials, score
+
+
+@dataclass
+class LateTraining(FakeTraining):
+    """Training that another one overtakes."""
+
+    looks: int = 0
+
+    def poll(self) -> int | None:
+        self.looks += 1
+        return super().poll() if self.stopped or self.looks > 30 else None
+
+
+class LateDefaults(FakeTrials):
+    """Launcher whose trainings with the defaults are late, and the worst."""
+
+    def start(self, command: TrainCommand) -> FakeTraining:
+        training = super().start(command)
+        if command.overrides["optim.lr"] != "0.1":
+            return training
+        return LateTraining(command, training.value, training.outcome)
 
 
 def benchmark(bed: Bed, launcher: FakeTrials, monkeypatch: pytest.MonkeyPatch, **changed: str) -> int:
@@ -23,7 +46,7 @@ def benchmark(bed: Bed, launcher: FakeTrials, monkeypatch: pytest.MonkeyPatch, *
 def test_each_seed_is_a_search_of_the_defaults_and_five_draws(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launcher = FakeTrials(value=lambda words: score(words) if "optim.lr" in words else 0.1)  # the defaults are worst
+    launcher = LateDefaults(value=lambda words: 0.1 if words["optim.lr"] == "0.1" else score(words))
     assert benchmark(bed, launcher, monkeypatch, algorithms="erm,infodrop", seeds="2", workers="2") == 0
     capsys.readouterr()
     rows = list(csv.DictReader((bed.home / "studies" / "day" / "trials.csv").open()))
