@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 
-from biasbed.compute import device as devices
 from biasbed.compute.device import choose_device, resolve_device, set_arithmetic
 from biasbed.errors import UsageError
-from biasbed.system import files, processes
 
 
 @pytest.mark.parametrize(
@@ -59,18 +54,3 @@ def test_kernels_are_deterministic() -> None:
         assert torch.is_deterministic_algorithms_warn_only_enabled(), "a method may use what has no such kernel"
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-
-
-def test_what_a_killed_launcher_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("STORE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "GLOO_SOCKET_IFNAME"):
-        monkeypatch.setenv(getattr(processes, name, name), "x")
-    old, young = tmp_path / f"{files.SCRATCH}old", tmp_path / f"{files.SCRATCH}young"
-    for left in (old, young):
-        left.mkdir()
-        (left / "ranks").touch()
-    os.utime(old, (1, 1))
-    with devices._meeting_place() as used:
-        os.utime(used.parent, (1, 1))
-        with devices._meeting_place() as other:
-            assert {path.name for path in tmp_path.iterdir()} == {young.name, used.parent.name, other.parent.name}

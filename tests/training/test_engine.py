@@ -66,9 +66,10 @@ def test_only_long_training_is_saved_before_its_evaluation(
         skipped += 2 * engine.LONG
         return decide(self, predict, **more)
 
-    def note(folder: Path, state: dict[str, Any]) -> None:
-        saved.append((len(state["history"]), state["position"]["due"]))
-        save(folder, state)
+    def note(path: Path, state: dict[str, Any]) -> None:
+        if path.name == checkpoint.LAST:
+            saved.append((len(state["history"]), state["position"]["due"]))
+        save(path, state)
 
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + skipped, time=time.time)
     monkeypatch.setattr(engine, "time", clock)

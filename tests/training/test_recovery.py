@@ -23,7 +23,6 @@ import torch
 
 from biasbed import cli, record
 from biasbed.compute import device
-from biasbed.system import files
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job, train
@@ -339,7 +338,7 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
     assert training.returncode in (1, 143)
     said = one_line(err.decode())  # by gloo's error, or, if that was quicker, by torchrun's signal
     assert "another process of this training ended" in said or "ended by SIGTERM" in said
-    assert not list(tmp_path.glob(f"{files.SCRATCH}*"))
+    assert not list(tmp_path.glob("biasbed-*"))
 
 
 def test_a_signal_when_all_is_done_ends_nothing_early(

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from biasbed.errors import Failure, UsageError
 from biasbed.studies import ledger
@@ -18,7 +18,9 @@ from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
 from biasbed.studies.plan import PlannedRun, plan_trainings
 from biasbed.system.terminal import clock
 from biasbed.tracking.folder import evaluations
-from biasbed.training.job import Job
+
+if TYPE_CHECKING:
+    from biasbed.training.job import Job
 
 STEPS = 3  # that are measured, after as many that warm up
 TEST_IMAGES = 32  # of each set, in that training
