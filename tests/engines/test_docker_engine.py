@@ -12,9 +12,9 @@ import pytest
 
 from biasbed.studies import ledger
 from biasbed.tracking.folder import RunFolder
-from engines.lingering import EPOCHS, Lingering
 from helpers import children, small_study
 from helpers.commands import ROOT
+from helpers.engine_study import EPOCHS, Lingering
 from helpers.fake_runs import wait_for
 from helpers.real_docker import IMAGE, Docker, inspected
 from helpers.runs import all_runs, assert_equal, history, run_folders, stored, weights
