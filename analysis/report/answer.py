@@ -14,6 +14,11 @@ def answer_sentences(analysis: Analysis) -> list[str]:
     return [answer.sentences[0] for answer in sections.answers(analysis)]
 
 
+def answer_paragraphs(analysis: Analysis) -> list[str]:
+    """Return all sentences of each section that answers, joined; what is shown comes first."""
+    return [" ".join(answer.sentences) for answer in sections.answers(analysis)]
+
+
 def further_sentences(analysis: Analysis) -> list[str]:
     """Return what stands below the scores: further sentences of the same sections, and what limits the answer."""
     sentences: list[str] = []

@@ -12,7 +12,7 @@ from biasbed.analysis.report import (
     report_tables,
     wording,
 )
-from biasbed.analysis.report.answer import answer_sentences
+from biasbed.analysis.report.answer import answer_paragraphs
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
@@ -33,7 +33,7 @@ def render(analysis: Analysis) -> str:
     rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
-    answer = answer_sentences(analysis)
+    answer = answer_paragraphs(analysis)
     parts = [
         say("summary", title=analysis.title),
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),

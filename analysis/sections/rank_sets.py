@@ -55,9 +55,8 @@ class RankSets(Section[pd.DataFrame]):
         if comparison.skipped:
             return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
-        sentences = [describe(analysis, comparison), *_of_nemenyi(analysis, comparison)]
-        sentences += conclusions.other_pools(analysis)
-        return SectionAnswer((" ".join(sentences),), is_shown)
+        first = " ".join([describe(analysis, comparison), *conclusions.other_pools(analysis)])
+        return SectionAnswer((first, *_of_nemenyi(analysis, comparison)), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""
@@ -122,8 +121,7 @@ def _of_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
     pairs = [claim for claim in claims(analysis, comparison) if claim.test == NEMENYI]
     if pairs and len(_first(comparison)) == len(comparison.algorithms):
         yield (
-            "Nemenyi's test, which is exact only if all algorithms are alike, tells "
-            f"{wording.count(len(pairs), 'pair')} apart; the ranks hold whichever are alike."
+            f"Nemenyi's test, exact only if all algorithms are alike, tells {wording.count(len(pairs), 'pair')} apart."
         )
 
 

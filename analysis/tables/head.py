@@ -73,7 +73,7 @@ def split_head(grid: Grid, num_head_rows: int = 0) -> Body:
     section = ""
     heads = [" ".join(dict.fromkeys(filter(None, texts))) for texts in zip(*levels, strict=True)]
     for number, row in enumerate(body.rows):
-        texts = list(dict.fromkeys(text for text in row if text))
+        texts = list(dict.fromkeys(filter(None, row)))
         is_alone = number in body.wide_rows or (len(texts) == 1 and bool(row[0]) and not is_figure(row[0]))
         if is_alone:
             section = texts[0]
@@ -114,7 +114,7 @@ def _without_titles(grid: Grid, notes: list[str]) -> Grid:
 
 
 def _texts(row: Sequence[str]) -> int:
-    return len({text for text in row if text})
+    return len(set(filter(None, row)))
 
 
 def _count_head_rows(grid: Grid) -> int:
@@ -127,7 +127,7 @@ def _count_head_rows(grid: Grid) -> int:
     numeric = _numeric_columns(grid, count)
     while count < len(grid.rows) - 1:
         row = grid.rows[count]
-        texts = {text for text in row if text}
+        texts = set(filter(None, row))
         if count in grid.wide_rows:
             break
         if _continues_head(grid, count):
@@ -164,7 +164,7 @@ def _continues_head(grid: Grid, count: int) -> bool:
     cells = [text for text in row[1:] if not is_missing(text)]
     if not cells or any("." in text or "±" in text for text in cells):
         return False
-    heads = [text for text in head[1:] if text]
+    heads = list(filter(None, head[1:]))
     if not head[0] and row[0] and grid.has_spans and len(set(heads)) < len(cells) and not any(map(is_figure, cells)):
         return True
     levels = zip(head[1:], row[1:], strict=True)

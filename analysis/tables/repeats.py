@@ -146,8 +146,10 @@ def _refuse_unnamed_datasets(records: Sequence[NamedNumber], body: Body, columns
     for column in columns.texts:
         head = body.leaf(column)
         rows = {record.row: (record.method, body.grid.rows[record.row][column]) for record in records}
-        pairs, words = set(rows.values()), {word for _, word in rows.values()}
-        is_crossed = len(pairs) > max(len(words), len({method for method, _ in pairs})) and 2 * len(words) <= len(pairs)
+        pairs, labels = set(rows.values()), {label for _, label in rows.values()}
+        is_crossed = len(pairs) > max(len(labels), len({method for method, _ in pairs})) and 2 * len(labels) <= len(
+            pairs
+        )
         if head and is_crossed and not say.is_variant(head) and not _is_reference(body, column):
             raise UsageError(
                 f"{body.grid.source}: methods repeat, and '{head}' may say their data set or a variant of them: say "

@@ -334,14 +334,14 @@ def _logged_number(name: str) -> str:
 
 def _counts_beside_shares(body: Body, cells: ParsedCells, numeric: Sequence[int]) -> list[int]:
     """Return the columns of whole numbers from 100 on, of no known measure, if all others are decimals up to 100."""
-    whole = []
+    counts = []
     for column in numeric:
         values = [abs(number.value) for number in cells.numbers(column)] or [0.0]
         if min(values) >= 100 and all(map(float.is_integer, values)) and not say.direction(body.name(column)):
-            whole.append(column)
+            counts.append(column)
         elif max(values) > 100 or "." not in "".join(body.cells(column)):
             return []
-    return whole if len(whole) < len(numeric) else []
+    return counts if len(counts) < len(numeric) else []
 
 
 def _flags(body: Body, numeric: Sequence[int]) -> set[int]:

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from biasbed import cli, record
-from biasbed.errors import UsageError
-from biasbed.evaluation import prediction_files
 from biasbed.evaluation.prediction_store import PredictionStore
 from biasbed.suites import open_suite
 from biasbed.tracking.folder import RunFolder
@@ -203,24 +201,6 @@ def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
         folder.name.removesuffix(f"-{tags[record.RUN_KEY][:8]}") for folder in run_folders(tmp_path / "home")
     )
     assert names == sorted(["net", "net-day", f"net-{tags[record.RUN_KEY][:8]}-2"])
-
-
-def test_lost_decisions_of_a_test_that_is_not_sent_are_said(
-    net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*net, "--tracking=offline"]) == 0
-    (folder,) = run_folders(tmp_path / "home")
-    path = folder / record.predictions_file("clear", "last")
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UsageError):
-        prediction_files.read_predictions(path)
-    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 1
-    assert "predictions/clear/last.parquet is lost or damaged: the command that made it" in capsys.readouterr().err
-    assert cli.main([*net, "--tracking=offline", "--resume=once"]) == 0
-    prediction_files.read_predictions(path)
-    assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
-    (run,) = all_runs(tracking)
-    assert run.info.status == "FINISHED"
 
 
 def test_a_part_is_refused_before_the_files_of_others_are_read(

@@ -51,7 +51,7 @@ def test_pairs_that_only_nemenyi_s_test_tells_apart_are_said_beside_ranks_that_s
     leads = {name: 20.0 * number for number, name in enumerate("abcdef")}
     text = " ".join(str(biasbed.compare(some_scores(5, **leads), bootstrap=200)).split())
     first, last = text.index("Any of the 6 algorithms may be first (*)"), text.index(" Notes")
-    assert re.search(r"Nemenyi's test, which is exact only .*, tells \d pairs apart", text[first:last])
+    assert re.search(r"Nemenyi's test, exact only if .*, tells \d pairs apart", text[first:last])
 
 
 def test_a_pool_with_more_sets_is_told_with_the_ranks() -> None:
