@@ -29,7 +29,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(recorder: Recorder) -> None
             compute(RunStore(recorder.uri), recorder.options(**options))
 
 
-@pytest.mark.usefixtures("few_draws", "without_sizes")
+@pytest.mark.usefixtures("few_draws")
 def test_accuracy_is_adjusted_to_each_severity_s_training(recorder: Recorder) -> None:
     """By hand, at the epoch that was chosen: 99 % and 1 % of each class, or five to one."""
     biased_runs.fill(recorder)
