@@ -56,9 +56,16 @@ def test_the_sets_are_those_beside_the_word_or_those_of_the_setting() -> None:
     suite = opened(**{"reliance.sets": "sketch", "reliance.every_strength": True})
     assert [member.name for member in suite.sets if "reliance" in member.name] == ["sketch_reliance_whole"]
     every = opened(sets="reliance").sets
-    assert {f"{member.name}_reliance" for member in every if member.counts} == {
+    assert {f"{member.name}_reliance" for member in every if member.counts and member.name != "cue_conflict"} == {
         member.name for member in every if not member.counts
     }
+
+
+def test_sets_of_cue_conflicts_are_left_out_and_refused_alone() -> None:
+    names = [member.name for member in opened(sets="edge,cue_conflict,reliance").sets]
+    assert names == ["edge", "cue_conflict", "edge_reliance"]
+    with pytest.raises(UsageError, match="sets=cue_conflict: these images have two cues"):
+        opened(sets="cue_conflict,reliance")
 
 
 def test_a_suite_that_is_not_opened_yet_knows_the_word_too() -> None:

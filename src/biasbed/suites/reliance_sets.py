@@ -22,7 +22,8 @@ from biasbed.data.corruptions.suppression import (
     SUPPRESSIONS,
 )
 from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
-from biasbed.record import BY_CONDITION, MAP_BY_CONDITION, Derived, MetricName
+from biasbed.errors import UsageError
+from biasbed.record import BY_CONDITION, MAP_BY_CONDITION, SHAPE_BIAS, Derived, MetricName
 from biasbed.suites.changed_copies import ChangedCopies, usual_problem
 from biasbed.suites.sets import EvaluationSet
 
@@ -45,11 +46,16 @@ WHOLE = {name: suppression.strengths for name, suppression in SUPPRESSIONS.items
 def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
     """Return the suite with a reliance set of each set that `reliance.sets` names; the word `reliance` means all.
 
+    Sets of cue conflicts beside others are left out: without one cue their images still show the other one's class.
     Raises UsageError for an unknown set, or one in which no cue can be suppressed.
     """
     names = config.reliance.sets
     if WORD in names:
         names = tuple(member.name for member in suite.sets if member.counts and not _problem(member))
+    conflicts = {member.name for member in suite.sets if SHAPE_BIAS in member.measured}
+    if names and conflicts.issuperset(names):
+        raise UsageError(f"reliance.sets={','.join(names)}: these images have two cues; name a set of images with one")
+    names = tuple(name for name in names if name not in conflicts)
     copies = ChangedCopies(
         "reliance.sets",
         WHOLE_SUFFIX if config.reliance.every_strength else SUFFIX,

@@ -347,7 +347,7 @@ def _people(decisions: Decisions, measure: str, answers: Sequence[Decisions]) ->
     labels = {name for name, count in decisions.label.counts().items() if count}
     if labels != observers.categories():
         number = len(observers.categories())
-        seen = f"saw images of {number} categories, and these show {len(labels & observers.categories())} of them"
+        seen = f"saw {number} categories, of which these images show {len(labels & observers.categories()) or 'none'}"
         return People(source=f"none beside this shape bias: the {len(people)} people of {observers.CITATION} {seen}")
     biases = [person.shape_bias for person in people]
     pooled = observers.pooled("people", people).shape_bias
