@@ -19,10 +19,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from biasbed import record
-from biasbed.tracking.pages import PORTS, Pages
+from biasbed.tracking.pages import Pages
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
+PORT = 5019  # of MLflow's pages while they are drawn
 BROWSER = "chromium"
 FOLDER = Path(__file__).parent / "pictures"
 SECONDS = 12  # that a page has to fetch and to draw what it shows
@@ -59,7 +60,7 @@ def served(uri: str) -> Iterator[Pages]:
     if uri.startswith(("http://", "https://")):
         yield Pages(uri.rstrip("/"))
         return
-    port = PORTS[-1]
+    port = PORT
     words = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(port), "--workers", "1"]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
