@@ -269,14 +269,11 @@ def hint_near(name: str, names: Iterable[str]) -> str:
 def find_near_name(name: str, names: Iterable[str]) -> str | None:
     """Return the valid name that was probably meant, None if none is near.
 
-    A name without its group (`lr`) means the one dotted name that ends with it (`optim.lr`). Within an existing group
-    of dotted names (`optim.`) the last parts are compared: the common start would make any two of them alike. A name
-    more than twice as long is near only if it contains the other.
+    Within an existing group of dotted names (`optim.`) the last parts are compared: the common start would make any two
+    of them alike. A name more than twice as long is near only if it contains the other. If none is near, a name without
+    its group (`lr`) means the one dotted name that ends with it (`optim.lr`).
     """
     names = list(names)
-    grouped = [candidate for candidate in names if candidate.endswith(f".{name}")]
-    if len(grouped) == 1 and f"{name}s" not in names:  # `seed` of a study means `seeds`
-        return grouped[0]
     group = _in_group(name, names)
     start = f"{name.rpartition('.')[0]}." if group else ""
     choices = [candidate.removeprefix(start) for candidate in group or names]
@@ -288,7 +285,8 @@ def find_near_name(name: str, names: Iterable[str]) -> str | None:
     for candidate in close:
         if len(candidate) <= 2 * len(part) or part in candidate:
             return start + candidate
-    return None
+    grouped = [candidate for candidate in names if candidate.endswith(f".{name}")]
+    return grouped[0] if len(grouped) == 1 else None
 
 
 def _in_group(name: str, names: Sequence[str]) -> list[str]:
