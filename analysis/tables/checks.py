@@ -44,17 +44,19 @@ def same_numbers(table: Understood) -> list[str]:
     """Leave out columns that are 100 (or 1) less another, and return notes on these and on columns of equal numbers."""
     columns, names = _columns(table), names_of_columns(table.used)
     notes: list[str] = []
+    equal: dict[ColumnKey, list[str]] = {}
     dropped: set[ColumnKey] = set()
     for first, second in itertools.combinations(columns, 2):
         pairs = _shared(columns[first], columns[second])
         if not pairs or first in dropped or second in dropped:
             continue
-        if all(a == b for a, b in pairs):
-            notes.append(f"columns {names[first]} and {names[second]} hold the same numbers: is one a copy?")
+        if all(a == b for a, b in pairs) and not any(names[first] in same for same in equal.values()):
+            equal.setdefault(first, [names[first]]).append(names[second])
         total = 1.0 if max(a + b for a, b in pairs) < 1.5 else 100.0
         if all(abs(a + b - total) <= 1.1e-3 * total for a, b in pairs):
             dropped.add(second)
             notes.append(f"{names[second]} is {total:g} less {names[first]}: the same information twice")
+    notes += [f"columns {listed(same, 6)} hold the same numbers: is one a copy?" for same in equal.values()]
     for position, score in enumerate(table.scores):
         if score.key in dropped and not score.left_out:
             table.scores[position] = score._replace(left_out="the same information as another column")

@@ -86,9 +86,13 @@ def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], l
             )
         order = [match]
     else:
-        order = sorted(
-            all_measures, key=lambda name: (-sum(name in of_set for of_set in by_set.values()), _rank_of_head(name))
-        )
+        directed = {score.metric for score in scores if score.direction}
+
+        def order_of(name: str) -> tuple[int, bool, int]:
+            num_sets = sum(name in of_set for of_set in by_set.values())
+            return -num_sets, name not in directed, _rank_of_head(name)
+
+        order = sorted(all_measures, key=order_of)
     chosen = {key: next((name for name in order if name in of_set), "") for key, of_set in by_set.items()}
     kept = [score for score in scores if score.metric == chosen[_set_of(score, are_measures)]]
     counted = list(dict.fromkeys(chosen.values()))

@@ -85,7 +85,14 @@ KNOWN = (
             "saturate|satur spatter"
         ),
         least=8,
-        aliases=("imagenet-c", "cifar-10-c", "cifar10-c", "cifar-100-c", "cifar100-c", "imagenet-3dcc"),
+        aliases=("imagenet-c", "cifar-10-c", "cifar10-c", "cifar-100-c", "cifar100-c"),
+    ),
+    SetWithParts(
+        "ImageNet-3DCC",
+        _split_parts(
+            "nearfocus farfocus biterror colorquant flash fog3d h265abr h265crf isonoise lowlight xymotionblur zmotionblur"
+        ),
+        least=6,
     ),
     SetWithParts(
         "MVTec",

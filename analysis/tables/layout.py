@@ -9,9 +9,11 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.roles import DIFFERENCE, ParsedCells, TableColumns
+from biasbed.analysis.tables.roles import COST, DIFFERENCE, ParsedCells, TableColumns
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.errors import UsageError, listed
+
+MANY_COSTS = 2  # columns of settings, more of which stand beside no methods
 
 
 @dataclass
@@ -27,13 +29,36 @@ class Layout:
 def find_layout(
     body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings, is_export: bool
 ) -> Layout:
-    """Return the layout of a table."""
+    """Return the layout of a table. Raises UsageError if it is unclear, or if no column or line can be a method."""
+    layout = _find_layout(body, cells, columns, settings, is_export)
+    if layout.kind == "turned" and settings.rows == "auto":
+        _refuse_other_columns(body, columns)
+    return layout
+
+
+def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
+    """Raise UsageError if the columns of a table of data sets are runs by their numbers, or settings."""
+    names = [body.leaf(column) for column in columns.scores]
+    costs = [name for name, reason in columns.left_out if reason == COST]
+    if len(names) > 1 and all(map(str.isdigit, names)):
+        raise UsageError(
+            f"{body.grid.source}: the columns are numbered ({listed(names, 3)}): they are runs, and no methods; give a "
+            "line per run with a column 'seed', or say rows="
+        )
+    if len(costs) > MANY_COSTS and len(costs) > len(names):
+        raise UsageError(
+            f"{body.grid.source}: no column says the method, and most columns are settings or costs "
+            f"({listed(costs, 4)}): name it with method=, or say rows=datasets if {listed(names, 2)} are methods"
+        )
+
+
+def _find_layout(
+    body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings, is_export: bool
+) -> Layout:
     if columns.dataset is not None and settings.dataset == "auto" and _groups_methods(body, columns):
         columns.texts.append(columns.dataset)
         columns.dataset = None
     if columns.method is not None and columns.dataset is not None and settings.rows == "auto":
-        return Layout(columns, "long", columns.method, _say_columns(body, columns))
-    if settings.rows == "auto" and not is_export and _is_long(body, columns, settings):
         return Layout(columns, "long", columns.method, _say_columns(body, columns))
     if settings.rows == "auto" and _is_turned_by_names(body, columns):
         columns.method, columns.dataset = None, columns.method
@@ -109,41 +134,6 @@ def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:
     return not any(map(say.OF_DATA.search, heads)) and not any(map(say.is_metric, heads))
 
 
-def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> bool:
-    """Take two columns of words as method and data set if lines have one score each and repeat in both columns."""
-    if len(columns.scores) != 1 or "none" in (settings.method, settings.dataset):
-        return False
-    lacking = [role for role in ("method", "dataset") if getattr(columns, role) is None]
-    free = [column for column in sorted(_name_columns(body, columns)) if len(set(body.cells(column))) > 1]
-    if "dataset" in lacking:
-        method = free[:1] if "method" in lacking else []
-        free = [*method, *(column for column in free if column not in method and not _is_setting(body, column))]
-    chosen = dict(zip(lacking, free, strict=False))
-    if not lacking or len(chosen) < len(lacking):
-        return False
-    by_role = {"method": columns.method, "dataset": columns.dataset, **chosen}
-    methods, datasets = ([row[by_role[role] or 0] for row in body.grid.rows] for role in ("method", "dataset"))
-    seeds = body.cells(columns.seed) if columns.seed is not None else [""] * len(methods)
-    lines = set(zip(methods, datasets, seeds, strict=True))
-    repeats = len(set(methods)) < len(methods) and len(set(datasets)) < len(datasets)
-    if len(lines) < len(methods) or not repeats:
-        return False
-    for role, column in chosen.items():
-        setattr(columns, role, column)
-        columns.texts.remove(column)
-    return True
-
-
-def _is_setting(body: Body, column: int) -> bool:
-    """Return True for a column of words that says what a method was made of, or yes and no."""
-    head = body.leaf(column)
-    return say.is_variant(head) or say.has_word(head, say.COSTS) or _are_flags(body.cells(column))
-
-
-def _are_flags(texts: Sequence[str]) -> bool:
-    return {text.casefold() for text in texts if text} <= {"yes", "no", "true", "false"}
-
-
 def _say_columns(body: Body, columns: TableColumns) -> str:
     roles = (("method", columns.method), ("data set", columns.dataset), ("part", columns.part), ("seed", columns.seed))
     said = [f"{role} '{body.name(column)}'" for role, column in roles if column is not None]
@@ -164,7 +154,7 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
 
     named = []
     for column in columns.texts:
-        is_name = _has_letters(body.cells(column)) and not _are_flags(body.cells(column))
+        is_name = _has_letters(body.cells(column)) and not say.are_flags(body.cells(column))
         if is_name or (column == 0 and not body.leaf(0)):
             named.append(column)
     return sorted(named, key=order)
@@ -175,10 +165,18 @@ def _has_letters(texts: Sequence[str]) -> bool:
 
 
 def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:
-    """Return True if a column of words beside the data sets names methods: each data set is there for several."""
+    """Return True if a column of words beside the data sets names methods: they and data sets repeat.
+
+    Several columns of scores of which none is a measure are methods themselves.
+    """
     assert columns.dataset is not None
-    pairs = list(zip(body.cells(columns.dataset), body.cells(column), strict=True))
-    return len(set(body.cells(columns.dataset))) < len(pairs) and len(set(pairs)) > len(pairs) // 2
+    are_methods = len(columns.scores) > 1 and not any(say.is_metric(body.leaf(score)) for score in columns.scores)
+    if are_methods:
+        return False
+    datasets, methods = body.cells(columns.dataset), body.cells(column)
+    num_pairs = len(set(zip(datasets, methods, strict=True)))
+    repeat = max(len(set(datasets)), len(set(methods))) < len(datasets)
+    return repeat and num_pairs > len(datasets) // 2
 
 
 def _refuse_without_methods(body: Body, columns: TableColumns) -> None:

@@ -51,19 +51,16 @@ def is_bold(raw: str) -> bool:
     return bool(_BOLD.search(raw))
 
 
+# Plain signs in place of typographic twins.
+_TWINS = str.maketrans(
+    {"\u2212": "-", "\u00a0": " ", "\u200b": "", "\ufeff": "", "\u2019": "'", "\u2206": "Δ", "↗": "↑", "↘": "↓"}
+    | {"（": "(", "）": ")", "％": "%", "：": ":", "，": ","}
+)
+
+
 def squeeze(text: str) -> str:
     """Return a text with single blanks, and plain signs in place of typographic twins."""
-    text = (
-        text.replace("\u2212", "-")
-        .replace("\u00a0", " ")
-        .replace("\u200b", "")
-        .replace("\ufeff", "")
-        .replace("\u2019", "'")
-        .replace("\u2206", "Δ")
-        .replace("↗", "↑")
-        .replace("↘", "↓")
-    )
-    return " ".join(text.split())
+    return " ".join(text.translate(_TWINS).split())
 
 
 # --- Markdown and HTML ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Meaning:
     @property
     def name(self) -> str:
         """Name in one line."""
-        name = self.dataset or self.metric
+        name = self.dataset or self.metric or self.split
         return f"{name} [{self.variant}]" if self.variant else name
 
 
@@ -59,7 +59,7 @@ def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
     distinct = list(dict.fromkeys(text for text in texts if text))
     if not distinct:
         return "none"
-    if all(map(say.split_kind, distinct)):
+    if all(map(say.split_kind, distinct)) and not any(map(say.is_metric, distinct)):
         return "split"
     if all(re.fullmatch(r"\d+[- ]?shots?", text.lower()) for text in distinct):
         return "setting"
@@ -174,7 +174,8 @@ def _is_only_measure(name: str, full_names: Set[str], shared: Set[str]) -> bool:
         return not _is_named_by_letters(name, shared)
     match = _BRACKETED.fullmatch(name)
     measure, comma, remark = name.partition(",")
-    is_variant = match is not None and say.is_metric(match[1]) and match[1].casefold() in full_names
+    is_variant = match is not None and say.is_metric(match[1])
+    is_variant = is_variant and match is not None and ("=" in match[2] or match[1].casefold() in full_names)
     return is_variant or (bool(comma) and say.is_metric(measure) and not say.OF_DATA.search(remark))
 
 
@@ -407,6 +408,7 @@ def _with_direction(meaning: Meaning, path: Sequence[str]) -> Meaning:
     for text in (*reversed(path), meaning.metric):
         if by_arrow := say.arrow(text):
             return replace(meaning, direction=by_arrow)
+    path = [text for text in path if not (meaning.block and is_part(text, meaning.block))]  # such as `bit_error`
     in_brackets = re.findall(r"[(\[]([^()\[\]]*)[)\]]", " ".join(reversed(path)))
     measures = [text for text in (*in_brackets, meaning.metric, *reversed(path)) if say.is_metric(text)]
     for text in (*measures, *reversed(path)):

@@ -150,7 +150,8 @@ def _refuse_unnamed_datasets(records: Sequence[NamedNumber], body: Body, columns
         is_crossed = len(pairs) > max(len(labels), len({method for method, _ in pairs})) and 2 * len(labels) <= len(
             pairs
         )
-        if head and is_crossed and not say.is_variant(head) and not _is_reference(body, column):
+        is_variant = say.is_variant(head) or say.has_word(head, say.COSTS) or say.are_flags(labels)
+        if head and is_crossed and not is_variant and not _is_reference(body, column):
             raise UsageError(
                 f"{body.grid.source}: methods repeat, and '{head}' may say their data set or a variant of them: say "
                 f"dataset={head}, or dataset=none"

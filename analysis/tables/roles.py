@@ -18,9 +18,10 @@ from biasbed.settings import nearest
 _WITH_UNIT = re.compile(r"[0-9.,]+\s*(?:[kKMBGT]|[KMGT]i?B)", re.ASCII)
 _COST = re.compile(
     r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b|"
-    r"\((?:fps|ms|[gm]b|qps)\)",
+    r"\((?:fps|ms|[gm]b|qps|(?-i:[KMG]))\)",
     re.I,
 )
+COST = "a setting or cost"
 DIFFERENCE = "a difference to another column"
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
@@ -312,7 +313,7 @@ def _without_other_numbers(
             columns.num_runs = column
         if reason:
             columns.left_out.append((body.name(column) or f"column {column + 1}", reason))
-            if reason in ("a setting or cost", "a count"):
+            if reason in (COST, "a count"):
                 columns.settings.append(column)
         else:
             kept.append(column)
@@ -327,7 +328,7 @@ def _logged_number(name: str) -> str:
     """Return why a metric of a tracker's export is no score; empty if it may be one."""
     spoken = set(say.split_words(name.removeprefix("metrics.")))
     if name.startswith("params.") or spoken & {"lr", "decay", "alpha", "beta", "gamma", "lambda", "temperature"}:
-        return "a setting or cost"
+        return COST
     is_logged = spoken & say.TRAINING or spoken & {"loss", "epoch", "step", "timestamp"} or name.startswith("_")
     return "logged by the training" if is_logged else ""
 
@@ -345,10 +346,10 @@ def _counts_beside_shares(body: Body, cells: ParsedCells, numeric: Sequence[int]
 
 
 def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
-    """Return the columns of 0 and 1 alone beside columns of decimals."""
-    flags = {column for column in numeric if set(filter(None, body.cells(column))) == {"0", "1"}}
+    """Return the columns of 0 and 1 alone, if most columns have decimals or all are such."""
+    flags = {column for column in numeric if set(filter(None, body.cells(column))) <= {"0", "1"}}
     decimals = [column for column in numeric if "." in "".join(body.cells(column))]
-    return flags if len(flags) < len(decimals) else set()
+    return flags if len(flags) < len(decimals) or len(flags) == len(numeric) else set()
 
 
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:
@@ -367,7 +368,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "the result of a test"
     if "loss" in spoken and spoken & say.TRAINING:
         return "a loss of the training"
-    if say.letters(leaf) in say.ELSEWHERE:
+    if say.is_from_elsewhere(leaf):
         return "a result reported elsewhere"
     if "year" in spoken or "date" in spoken or "année" in spoken or "jahr" in spoken or "年份" in spoken:
         return "a year"
@@ -390,7 +391,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
         return DIFFERENCE
     if _is_cost(name, leaf, texts):
-        return "a setting or cost"
+        return COST
     is_constant = len(values) >= CONSTANT_ROWS and len(set(values)) == 1
     if is_constant and say.has_word(leaf, say.PROPERTIES) and not say.OF_DATA.search(name):
         return "the same number in all lines"

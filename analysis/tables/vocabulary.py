@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cache
 
 
@@ -73,7 +73,7 @@ COSTS = _terms(
     batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
     likes 大小 runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height workers
     warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
-    patch
+    patch coef freq gamma lambda
     """
 )
 TIMES = _terms("time latency runtime seconds fps speed throughput")
@@ -115,14 +115,14 @@ LOWER = _terms(
     runtime mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe
     mpjpe pampjpe mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd
     bpc hd95 assd variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase
-    rce rmce arerr
+    rce rmce arerr der dcf mindcf
     """
 )
 # Words of measures that names of data sets also have.
 AMBIGUOUS = _terms(
     """
     distance time gap drop rank match hit return coverage success purity pro top p r aa oa em cd fm map
-    worst exact pass balanced fn fp ace
+    worst exact pass balanced fn fp ace far miss der
     """
 )
 WEAK = _terms("p r top top1 top5 worst match exact hit pass")  # words that alone say no direction
@@ -130,7 +130,7 @@ _FILLERS = _terms(
     """
     test best macro micro mean avg average score scores rate at k per class overall weighted natural robust
     clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
-    image true positive negative false absolute squared root relative calibration expected id ood and the of
+    image true positive negative cal highest lowest false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
     """
@@ -141,6 +141,7 @@ _EXTRA = re.compile(
 VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
 TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")
+_SPLIT_FILLERS = _terms("set split acc accuracy best highest final")
 GENERIC = _terms(
     """
     dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks
@@ -161,7 +162,8 @@ SECOND_HEADS = _terms(
 PROPERTIES = _terms(
     """
     shift shifts classes images samples domains size ratio instances examples train test features nodes edges
-    labels length resolution license year type val snt wrd sub del ins corr
+    labels length resolution license year type val snt wrd sub del ins corr num user users item items inter
+    interactions sparsity density entities relations triples
     """
 )
 # Marks of a cell without a score, in small letters.
@@ -171,6 +173,7 @@ MISSING = _terms(
     -/- –/– —/— timeout fail failed <na> #n/a #na
     """
 ) | {"", "- -", "- / -", "not reported"}
+FLAGS = _terms("yes no true false ✓ ✗ √ × x -")
 # Last words of a line of a table of settings.
 LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
 TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
@@ -248,6 +251,9 @@ def direction(name: str) -> str:
     if by_arrow:
         return by_arrow
     name = without_unit(name)
+    measure, at, _ = name.partition("@")  # `TPR @ FPR 0.01`
+    if at and (of_measure := direction(measure)):
+        return of_measure
     spoken = set(split_words(name))
     if "consistency" in spoken or "silhouette" in spoken:
         return "yes"
@@ -313,9 +319,22 @@ def is_variant(name: str) -> bool:
     return bool(spoken & (VARIANTS | REFERENCES | {"pretrain", "training", "trained", "train"}))
 
 
+def are_flags(texts: Iterable[str]) -> bool:
+    """Return True for texts that say only yes or no."""
+    return {text.casefold() for text in texts if text} <= FLAGS
+
+
 def is_ablation(name: str) -> bool:
-    """Return True for the head of methods with or without a part: `w/o augmentation`."""
-    return bool(re.match(r"(?:w/o?|with|without)\s", name, re.I))
+    """Return True for the head of methods with or without a part: `w/o augmentation`, `test (after tuning)`."""
+    return bool(re.match(r"(?:w/o?|with|without)\s|(?:.*\()?(?:before|after)\b", name, re.I))
+
+
+def is_from_elsewhere(name: str) -> bool:
+    """Return True for the head of results that others reported: `Original`, `Reference top1`."""
+    spoken = split_words(name)
+    return letters(name) in ELSEWHERE or (
+        bool(spoken) and spoken[0] in ELSEWHERE | {"reference", "ref"} and is_metric(" ".join(spoken[1:]))
+    )
 
 
 def is_rank(name: str) -> bool:
@@ -326,10 +345,10 @@ def is_rank(name: str) -> bool:
 def split_kind(name: str) -> str:
     """Return val, train or test if a name is that of a part of the data, else nothing."""
     spoken = set(split_words(name))
-    if spoken and spoken <= VALIDATION | {"set", "split", "acc", "best", "accuracy"} and spoken & VALIDATION:
+    if spoken and spoken <= VALIDATION | _SPLIT_FILLERS and spoken & VALIDATION:
         return "val"
-    if spoken and spoken <= TRAINING | {"set", "split", "acc", "accuracy"} and spoken & TRAINING:
+    if spoken and spoken <= TRAINING | _SPLIT_FILLERS and spoken & TRAINING:
         return "train"
-    if spoken and spoken <= TEST | {"set", "split", "acc", "best", "accuracy"} and spoken & TEST:
+    if spoken and spoken <= TEST | _SPLIT_FILLERS and spoken & TEST:
         return "test"
     return ""

@@ -92,7 +92,7 @@ def test_copies_complements_and_opposites_are_noted(tmp_path: Path) -> None:
     rows = [f"{m},{v},{v},{100 - v},{v + 1},{90 - v},{v / 2}" for m, v in (("x", 60), ("y", 65), ("z", 71))]
     scores = read("\n".join(["method,a,b,c,d,e,f", *rows]), tmp_path, "t.csv")
     notes = " ".join(scores.notes)
-    assert "columns a and b hold the same numbers: is one a copy?" in notes
+    assert "columns a, b hold the same numbers: is one a copy?" in notes
     assert "c is 100 less a: the same information twice" in notes
     assert "e falls where the others rise: if less of it is better, say lower=e" in notes
     assert "c" not in scores.datasets
