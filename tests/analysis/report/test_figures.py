@@ -63,15 +63,6 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
     return [(a, b) for (a, x), (b, y) in pairs if x.padded(-1.5).overlaps(y.padded(-1.5))]
 
 
-@pytest.mark.parametrize("num_algorithms", [3, 11])
-@pytest.mark.parametrize("spread", [0.0, 3.0])
-def test_the_letters_of_a_critical_difference_diagram_do_not_overlap(num_algorithms: int, spread: float) -> None:
-    compared = comparison(num_algorithms, 10, spread)
-    with matplotlib.rc_context(style.STYLE):
-        figure = diagrams.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
-    assert overlapping(figure) == []
-
-
 def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only() -> None:
     for spread in (0.0, 3.0):
         compared = comparison(5, 10, spread)

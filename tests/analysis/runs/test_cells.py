@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from biasbed import record
@@ -14,10 +13,8 @@ from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.inputs import _choose_columns
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.comparable import columns_of
-from biasbed.analysis.runs.run import Run, TrainedOn
+from biasbed.analysis.runs.run import TrainedOn
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.scores import run_table
-from biasbed.analysis.selection.select import SELECTED_COLUMNS
 from biasbed.errors import Failure, UsageError
 from helpers.toy_runs import Recorder, make_protocol
 
@@ -169,36 +166,6 @@ def test_what_a_study_left_out_is_not_applicable(recorder: Recorder) -> None:
     analysis = analysis_of(recorder)
     assert analysis.not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
     assert [note for note in analysis.notes if stranger.info.run_id in note and "can't be read" in note]
-
-
-def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
-    fill(recorder)
-    analysis = analysis_of(recorder, sets="shades_5")
-    lost = analysis.scores[analysis.scores["algorithm"] == "lff"]
-    assert lost["num_runs"].tolist() == [0]
-    assert analysis.pairwise.on_sets.sets["num_algorithms"].tolist() == [2]
-    assert set(analysis.pairwise.intervals["algorithm"]) == {"r18", "r50"}
-
-
-def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
-    ratio = record.Derived(*("val", "ratio", "all", "error_ratio", ("val/accuracy/val",)), references=(1.0,), unit="x")
-    protocols = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
-    about = dict(experiment="0", status="FINISHED", started=0, ended=0, kind="train", suite="toy", study="s")
-    runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in protocols]  # type: ignore[arg-type]
-    selected = pd.DataFrame(
-        [(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.6, 0.5, 1.0) for run in runs]
-    )
-    selected = selected.set_axis([*SELECTED_COLUMNS, "accuracy", "loss"], axis=1)
-    table = run_table(selected, runs, [Column("other", plain("other").sets[0])], protocols)
-    assert table["monitor"].tolist() == [0.6, 60.0]
-
-
-def test_a_missing_cell_is_an_error(recorder: Recorder) -> None:
-    fill(recorder, ["r18"])
-    add(recorder, "r50", "other", plain("other"), {"test/accuracy/other": 0.5})
-    empty = r"2 empty cell(.|\n)*r50 on shades_1: no run"
-    with pytest.raises(Failure, match=rf"{empty}(.|\n)*the study's own command .* biasbed benchmark .* --study cells"):
-        analysis_of(recorder)
 
 
 def test_what_can_t_be_derived_is_missing_and_says_of_what(recorder: Recorder) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -165,12 +163,6 @@ def test_without_a_protocol_that_fits_the_tag_an_analysis_stops(
     assert computed(recorder).collection.protocol == PROTOCOL  # read from another run
 
 
-def test_a_seed_that_only_looks_like_a_number_stops_nothing(recorder: Recorder) -> None:
-    train_three(recorder)
-    recorder.train("erm", 9, GOOD, **{record.SEED: "\N{SUPERSCRIPT TWO}", record.CELL: ""})
-    assert computed(recorder).scores.set_index("algorithm").loc["erm", "num_runs"].tolist() == [2] * 6
-
-
 # --- duplicates -------------------------------------------------------------------------------------------------------
 
 
@@ -282,16 +274,6 @@ def test_one_algorithm_is_described_and_not_tested(recorder: Recorder) -> None:
     assert len(analysis.scores) == 6
 
 
-def test_a_protocol_s_hash_is_of_its_file() -> None:
-    sets = (record.SetRecord("edge", "accuracy", 10, 2, 0.5),)
-    old = record.Protocol("demo", sets, ("train",), ("val",), "val/accuracy/val")
-    values = json.loads(old.to_json())
-    assert record.Protocol.from_json(json.dumps(values)).hash == old.hash == record.digest(values)
-    newer = replace(old, sets=(replace(sets[0], label_map="identity"),))
-    assert record.Protocol.from_json(newer.to_json()) == newer
-    assert newer.hash != old.hash
-
-
 # --- one model, tested in several places ------------------------------------------------------------------------------
 
 
@@ -311,12 +293,3 @@ def test_tests_of_a_model_elsewhere_are_named(recorder: Recorder) -> None:
     third = make_protocol(SETS[:2], suite="third")
     recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=third, **{**model, record.WEIGHTS: "fedcba"})
     assert not [note for note in computed(recorder, suite="third").notes if "other tests of" in note]
-
-
-def test_what_was_only_tested_names_no_training_data(recorder: Recorder) -> None:
-    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
-    for name in SETS[:2]:
-        protocol = make_protocol([name], suite=name, training_sets=())
-        recorder.train("vlm", 0, GOOD[:1], monitor=(0.5,), protocol=protocol, **model)
-    lines = stopped(recorder, UsageError).splitlines()
-    assert lines[1].endswith(f"run(s) of 1 algorithm(s), tested on {SETS[0]}")

@@ -58,12 +58,6 @@ def test_two_data_sets_of_one_name_are_no_block(unlike: record.Protocol, images:
         compared(runs, PACS, unlike)
 
 
-def test_one_data_set_in_several_cells_is_one_block() -> None:
-    """A run from before does not say which images it was tested on."""
-    runs = [trained("pacs-art", PACS, tested="images"), trained("pacs-photo", PACS)]
-    assert compared(runs, PACS) == (runs, [])
-
-
 def test_a_tested_model_stands_in_the_cells_whose_columns_it_was_tested_on() -> None:
     """One without held-out domains beside trainings that each leave one out."""
     bff = make_protocol(("bff",), training_sets=("bff",))
@@ -80,12 +74,6 @@ def test_a_tested_model_stands_in_the_cells_whose_columns_it_was_tested_on() -> 
 def test_what_is_tested_in_a_cell_of_trainings_stands_there_alone() -> None:
     runs = [trained("pacs-art", PACS), trained("pacs-photo", PACS), only_tested(PACS, cell="pacs-art")]
     assert compared(runs, PACS)[0][-1].cells == ("pacs-art",)
-
-
-def test_a_tested_model_of_other_columns_is_left_out_with_a_note() -> None:
-    office = domains("office", ("amazon", "clip"))
-    runs = [trained("pacs-art", PACS), only_tested(office, cell="office")]
-    assert compared(runs, PACS, office) == (runs[:1], ["left out, for they are tested otherwise: tests of vit"])
 
 
 def test_a_tested_model_of_other_images_stops() -> None:

@@ -26,22 +26,10 @@ HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
 # --- histories --------------------------------------------------------------------------------------------------------
 
 
-def test_a_value_that_was_written_twice_counts_once_by_its_last_timestamp() -> None:
-    rows = [*HISTORY, ("test/accuracy/a", 1, 9, 0.9), ("test/accuracy/a", 1, 7, 0.7), ("val/loss/b", 1, 1, 3.0)]
-    assert tidy_history(rows) == [("test/accuracy/a", 0, 0.2), ("test/accuracy/a", 1, 0.9), ("val/loss/b", 1, 3.0)]
-    assert tidy_history([]) == []
-
-
 def test_infinity_is_recognised_and_nan_stays() -> None:
     largest = sys.float_info.max  # stands for infinity in MLflow's databases
     rows = [("test/accuracy/a", step, 0, value) for step, value in enumerate((largest, -largest, math.nan))]
     assert repr([value for _, _, value in tidy_history(rows)]) == "[inf, -inf, nan]"
-
-
-def test_only_our_val_and_test_metrics_are_read() -> None:
-    assert all(map(is_read, ("test/accuracy/edge", "val/loss/val", "test/accuracy/edge:dog-left")))
-    for key in ("train/loss", "time/epoch_seconds", "system/gpu_0", "test", "my test/accuracy/edge"):
-        assert not is_read(key)
 
 
 @pytest.fixture

@@ -90,19 +90,6 @@ def test_a_published_mean_is_judged_as_its_runs_would_be() -> None:
     assert (of_mean["published_rounding"], of_mean["published_num_runs"]) == (0.05, 5)
 
 
-def test_p_of_a_mean_with_its_standard_error() -> None:
-    """72.7 with standard error 0.2 (ddof 0) of three runs: deviation 0.2 sqrt(3) sqrt(3/2) = 0.42426.
-
-    Three runs of ours with mean 71.7: t = 1 / (0.42426 sqrt(2/3)) = 2.88675, with two degrees of freedom p = 0.10202.
-    """
-    row = card_of_mean([71.5, 71.7, 71.9], a_mean(72.7, 0.05, 3, 0.2 * math.sqrt(3) * math.sqrt(1.5)))
-    assert row["published_std"] == pytest.approx(0.424264, abs=1e-6)
-    assert row["difference_in_std"] == pytest.approx(-2.357023, abs=1e-6)
-    assert row["p"] == pytest.approx(2 * stats.t.sf(2.886751, 2), abs=1e-6)
-    assert row["p"] == pytest.approx(0.10202, abs=1e-4)
-    assert (row["verdict"], row["judged_by"]) == (AGREES, THEIR_SPREAD)
-
-
 @pytest.mark.slow
 def test_how_often_equal_runs_are_doubted_is_alpha() -> None:
     generator = np.random.default_rng(0)
@@ -131,16 +118,6 @@ def test_a_printed_spread_of_zero_says_nothing_but_the_number_of_runs_does() -> 
     row = card_of_mean([10.1, 10.2, 10.3], a_mean(10.0, 0.05, 3, 0.0))
     assert row["judged_by"] == OWN_SPREAD
     assert row["p"] == pytest.approx(2 * stats.t.sf(0.15 / (0.1 * math.sqrt(2 / 3)), 2), abs=1e-6)
-
-
-@pytest.mark.parametrize("theirs", [[50.0], [50.0, 50.0, 50.0]])
-def test_published_runs_without_spread_are_judged_so_too(theirs: list[float]) -> None:
-    """60 and 61 have the deviation sqrt(1/2)."""
-    row = card_of([60.0, 61.0], theirs)
-    assert row["difference"] == pytest.approx(10.5)
-    t = 10.5 / math.sqrt(0.5 * (1 / 2 + 1 / len(theirs)))
-    assert row["p"] == pytest.approx(2 * stats.t.sf(t, 1))
-    assert row["judged_by"] == OWN_SPREAD
 
 
 # --- by how it is printed ---------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 from biasbed import record
 from biasbed.analysis import frames, load
 from biasbed.analysis.columns import Column
-from biasbed.analysis.comparisons import rule_comparison
 from biasbed.analysis.report import summary
 from biasbed.analysis.sections.selection_cost import SELECTION_COST, regret_table
 from biasbed.analysis.selection.select import rule_names
@@ -60,15 +59,6 @@ def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorde
         if (row["algorithm"], row["dataset"]) != ("infodrop", "edge"):  # printed -11.7 between 31.7 and 19.0
             assert f"{ours['difference']:.1f}" == row["difference"]
         assert ours["std"] == pytest.approx(0.5 * 2**0.5)
-
-
-def test_a_gap_keeps_its_sign() -> None:
-    """A rule that averages epochs may be ahead of the best one in some run, and then by less than nothing."""
-    runs = pd.DataFrame({"algorithm": "a", "dataset": "x", "replicate": ["r", "s"], "score": [50.0, 42.0]})
-    oracle = runs.assign(score=[49.0, 45.0])
-    gaps = rule_comparison._gaps(runs, oracle, {"x": 1.0})
-    assert (gaps["gap"].iloc[0], gaps["gap_std"].iloc[0]) == pytest.approx((1.0, 8**0.5))
-    assert rule_comparison._gaps(runs, oracle, {"x": -1.0})["gap"].iloc[0] == pytest.approx(-1.0)
 
 
 @pytest.mark.usefixtures("without_evidence")

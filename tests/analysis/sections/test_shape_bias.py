@@ -76,14 +76,6 @@ def test_an_interval_leaves_out_zero_exactly_where_a_difference_is_shown(biases:
         assert row["significant"] == (not row["low_holm"] <= 0 <= row["high_holm"])
 
 
-def test_one_comparison_needs_no_correction() -> None:
-    frame = table({"erm": [20.0, 21.0, 22.0], "infodrop": [22.5, 23.5, 24.5]})
-    row = frame.set_index("algorithm").loc["infodrop"]
-    assert (row["low_holm"], row["high_holm"]) == (row["low"], row["high"])
-    (said,) = shape_bias.describe(frame, 0.05, LABEL)
-    assert said.endswith("(shape bias on Cue Conflict in points, over runs; 95% interval).")
-
-
 def test_nothing_is_claimed_of_one_run() -> None:
     (said,) = shape_bias.describe(table({"erm": [20.0], "infodrop": [90.0]}), 0.05, LABEL)
     assert said.startswith("No row is shown to rely less on texture than ERM: InfoDrop +70.0 [one run]")
@@ -99,12 +91,6 @@ def test_without_a_reference_values_stand_alone() -> None:
     )
     (said,) = shape_bias.describe(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), 0.05, LABEL)
     assert said.startswith("Relies less on texture than a: b +20.0")
-
-
-def test_runs_without_cue_conflicts_have_no_answer() -> None:
-    frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
-    assert shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()).empty
-    assert shape_bias.describe(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), 0.05, LABEL) == []
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")

@@ -50,14 +50,6 @@ def test_probability_of_improvement_by_hand() -> None:
     assert frame["probability_of_improvement"].iloc[0] == pytest.approx((on_x + on_y) / 2)
 
 
-def test_improvement_is_mann_whitneys_u() -> None:
-    data = runs(num_sets=1)
-    expected = stats.mannwhitneyu(data["a"]["set0"], data["b"]["set0"]).statistic / 36
-    frame = improvements(data, 200)
-    assert frame["probability_of_improvement"].iloc[0] == pytest.approx(expected)
-    assert math.isnan(frame["improvement_low"].iloc[0])  # one set says nothing about others
-
-
 def test_both_directions_agree() -> None:
     data = runs()
     forward = improvements(data, 1000).iloc[0]
@@ -97,18 +89,6 @@ def test_the_quantiles_are_those_of_student_and_small_samples() -> None:
     assert low == pytest.approx(-high, abs=1e-6)
     _, of_several = bootstrap.interval(replicates, 0.05, 5, samples=3)
     assert of_several == pytest.approx(math.sqrt(5 / 4) * stats.t.ppf(0.975, 12), abs=0.01)
-
-
-def test_every_mean_names_its_runs() -> None:
-    data = runs(num_runs=3, num_sets=2)
-    data["a"].iloc[1, 0] = math.nan
-    frame = intervals(data, 300).set_index(["algorithm", "dataset"])
-    assert frame.loc[("a", "set0"), "run_ids"] == "a0 a2"
-    assert frame.loc[("a", "set0"), "num_runs"] == 2
-    assert frame.loc[("b", "set0"), "run_ids"] == "b0 b1 b2"
-    assert frame.loc[("a", "set0"), "mean"] == pytest.approx(data["a"]["set0"].mean())
-    within = frame.dropna()
-    assert ((within["low"] <= within["mean"]) & (within["mean"] <= within["high"])).all()
 
 
 def test_a_single_run_has_no_interval_on_a_set() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 from unittest import mock
 
@@ -62,19 +61,6 @@ def test_demsars_rank_sums() -> None:
     )
 
 
-def test_wilcoxon_of_a_reference_table() -> None:
-    """Hollander, Wolfe and Chicken 2014, table A.4: for n = 10 P(T+ >= 47) = 0.024, so two-sided p = 0.0488."""
-    ranks = np.arange(1.0, 11)
-    for lost in ([1, 7], [3, 5], [8]):
-        signs = np.where(np.isin(ranks, lost), -1, 1)
-        assert exact.wilcoxon(ranks * signs).p == pytest.approx(2 * 0.02441, abs=1e-4)
-
-
-def test_all_zeros_and_a_single_set() -> None:
-    assert exact.wilcoxon(np.zeros(4)).p == 1
-    assert exact.wilcoxon(np.array([3.0])).p == 1
-
-
 # --- Mann-Whitney -----------------------------------------------------------------------------------------------------
 
 
@@ -126,11 +112,6 @@ def test_holm_equals_statsmodels(values: list[float]) -> None:
     assert exact.holm(np.array(values)) == pytest.approx(expected)
     both = exact.holm(np.array([values, values[::-1]]))
     assert both[1][::-1] == pytest.approx(expected)
-
-
-def test_holm_by_hand() -> None:
-    """Holm 1979: 3 x .01, then 2 x .02, then 1 x .03, never less than before."""
-    assert exact.holm(np.array([0.02, 0.01, 0.03])).tolist() == pytest.approx([0.04, 0.03, 0.04])
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
@@ -222,12 +203,6 @@ def test_the_interval_is_what_wilcoxon_does_not_reject(values: list[float]) -> N
         assert exact.wilcoxon(d - centre).p <= 0.05
 
 
-def test_the_interval_is_infinite_where_n_is_too_small() -> None:
-    small, enough = (pairs.hodges_lehmann(np.arange(1.0, n + 1), 0.05) for n in (5, 6))
-    assert (small.low, small.high) == (-math.inf, math.inf)
-    assert (small.estimate, enough.low, enough.high) == (3, 1, 6)
-
-
 def test_effects_by_hand() -> None:
     frame = pairs.effects(matrix([[3, 1], [2, 1], [5, 5], [4, 1], [9, 1], [1, 2]]), 0.05)
     row = frame.iloc[0]
@@ -235,8 +210,3 @@ def test_effects_by_hand() -> None:
     assert (row["mean_difference"], row["median_difference"]) == (pytest.approx(13 / 6), 1.5)
     # Ranks of 2 1 0 3 8 -1 are 4 2.5 1 5 6 2.5: R+ = 17.5, R- = 2.5, and all ranks add up to 21.
     assert row["rank_biserial"] == pytest.approx(15 / 21)
-
-
-@pytest.mark.parametrize(("values", "expected"), [([1, 2, 3], 1), ([-1, -2], -1), ([1, -1], 0), ([0, 0, 0], 0)])
-def test_rank_biserial_at_its_ends(values: list[float], expected: float) -> None:
-    assert pairs.rank_biserial_of_each(np.array([values], dtype=float)) == [expected]

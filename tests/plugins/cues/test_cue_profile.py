@@ -12,7 +12,7 @@ from biasbed import measures, record
 from biasbed.evaluation import cue_figure, intervals, report
 from biasbed.evaluation import decisions as decisions_module
 from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
-from biasbed.evaluation.intervals import ratio_interval, sums_interval
+from biasbed.evaluation.intervals import ratio_interval
 from biasbed.plugins.cues import cue_profile
 from biasbed.plugins.cues.cue_profile import CueValue
 from biasbed.plugins.cues.derivations import derive
@@ -345,24 +345,3 @@ def test_conditions_of_a_photograph_are_drawn_together(random: np.random.Generat
     assert row.decisions == 120
     low, high = ratio_interval(~right, np.ones(120, bool), np.repeat(np.arange(40), 3))
     assert row.high - row.low == pytest.approx(high - low, rel=0.1)
-
-
-def test_ratio_interval_is_a_case_of_that_of_sums(random: np.random.Generator) -> None:
-    hit, counted = random.random(50) < 0.4, random.random(50) < 0.9
-    hit &= counted
-    sums = np.stack([hit, counted], axis=1).astype(np.int64)
-
-    def ratio(drawn: np.ndarray) -> np.ndarray:
-        values: np.ndarray = drawn[:, 0] / drawn[:, 1]
-        return values
-
-    assert sums_interval([sums], ratio) == ratio_interval(hit, counted, np.arange(50))
-
-
-def test_kinds_of_sums_are_those_of_numpy(random: np.random.Generator) -> None:
-    for columns in (1, 2, 60):
-        sums = random.integers(0, 3, (400, columns)) / 7
-        kinds, counts = intervals._count_kinds(sums)
-        expected, times = np.unique(sums, axis=0, return_counts=True)
-        assert np.array_equal(kinds, expected)
-        assert np.array_equal(counts, times)
