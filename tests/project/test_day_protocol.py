@@ -44,7 +44,7 @@ def test_the_best_validation_of_a_whole_training_decides() -> None:
 
 def test_a_recorded_sweep_is_read_by_domain() -> None:
     """ERM on VLCS by DomainBed's code; jobs that hold out two domains are for another rule."""
-    source = ROOT / "tests" / "vectors" / "domainbed" / "test_sweep.csv"
+    source = ROOT / "tests" / "vectors" / "domainbed" / "recorded_sweep.csv"
     (domains,) = day_protocol.read(source)["VLCS"].values()
     assert len(domains) == 4
     for domain in domains:

@@ -1,14 +1,17 @@
-"""The docs' commands executed, page by page, in the order in which they stand; what can't be says what it needs. Slow.
+"""The docs' commands, Python and notebooks executed in the order in which they stand; what can't be says what it needs.
 
-As printed, but for their size: fewer images, epochs, trials and seeds.
+Commands are as printed, but for their size: fewer images, epochs, trials and seeds.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from biasbed.published import names
@@ -16,6 +19,7 @@ from biasbed.studies.study_table import read_table
 from helpers.children import Command
 from helpers.commands import ROOT, command_environment
 from helpers.domain_tree import make_domains
+from helpers.sizes import draw_few
 from project.test_docs import PAGES, as_ours, commands_in, lines_of
 
 # What a command needs that a machine without data has not, by how the command shows it.
@@ -131,3 +135,55 @@ def test_skypilot_reads_the_documented_job() -> None:
     assert resources.use_spot
     assert set(task.storage_mounts) == {"/runs", "/data"}
     assert task.envs["BIASBED_HOME"] == "/runs"
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+EXAMPLE = re.compile(r"(?P<needs><!-- needs \w+ -->\n)?```python\n(?P<code>.*?)```", re.S)
+
+
+def test_the_examples_run(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one program; those that need data or another library are compiled alone."""
+    draw_few(monkeypatch)
+    torch.manual_seed(0)
+    names: dict[str, object] = {}
+    examples = list(EXAMPLE.finditer((ROOT / "docs" / "python.md").read_text()))
+    assert len(examples) > 10
+    for example in examples:
+        code = compile(example["code"], "docs/python.md", "exec")
+        if example["needs"] is None:
+            exec(code, names)
+    assert {"card", "run", "runs", "figures", "pipeline", "network"} <= names.keys()
+    assert (tmp_path / "results" / "shape_bias.csv").is_file()
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+# Notebook -> the variable that its last cells fill.
+RESULTS = {"compare_your_scores": "against", "evaluate_your_model": "biases", "read_a_study": "biases"}
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tracking: str) -> None:
+    cells = json.loads(path.read_text())["cells"]
+    names: dict[str, object] = {"__name__": path.stem}
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), names)
+    assert RESULTS[path.stem] in names
+
+
+def test_there_are_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == list(RESULTS)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_what_its_cells_print_and_show(path: Path) -> None:
+    """`python docs/run_notebooks.py` stores it. Each cell that ends in a value, or prints one, has an output."""
+    assert path.stat().st_size < 200_000
+    for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+        if cell["cell_type"] == "code":
+            last = ast.parse("".join(cell["source"])).body[-1]
+            assert bool(cell["outputs"]) or not isinstance(last, ast.Expr), f"cell {number} has no output"

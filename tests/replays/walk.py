@@ -21,7 +21,7 @@ MODULES = sorted(
     path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "walk", *ABSENT)
 )
 
-# Compared by data/test_corruptions_reference.py, evaluation/test_calibration.py and plugins/deepfashion/test_suite.py.
+# Compared by data/test_released.py, evaluation/test_calibration.py and plugins/deepfashion/test_suite.py.
 _CORRUPTIONS = ("corruption_draws", "corruptions", "elastic_exact_warp", "helpers", "images", "jpeg85")
 ELSEWHERE = tuple(f"robustness/{name}" for name in (*_CORRUPTIONS, "calibration", "multilabel"))
 # Which images DomainBed's program holds out, which ours draws by another generator.

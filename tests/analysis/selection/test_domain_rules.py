@@ -63,10 +63,10 @@ def stores(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         shutil.copy(_empty_store, folder / "mlflow.db")
         patch.setenv("BIASBED_HOME", str(folder / "home"))
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
-        assert import_sweep(str(VECTORS / "test_sweep.csv")) == 20
-        assert import_sweep(str(VECTORS / "test_sweep.csv")) == 0
+        assert import_sweep(str(VECTORS / "recorded_sweep.csv")) == 20
+        assert import_sweep(str(VECTORS / "recorded_sweep.csv")) == 0
     return {
-        "test_sweep": RunStore(f"sqlite:///{folder / 'mlflow.db'}"),
+        "recorded_sweep": RunStore(f"sqlite:///{folder / 'mlflow.db'}"),
         "synthetic_sweep": of_csv(VECTORS / "synthetic_sweep.csv", folder),
     }
 
@@ -92,7 +92,7 @@ def column(row: dict[str, str], env: str) -> str:
     return f"{data}-{DOMAINS[data][int(env)]}"
 
 
-@pytest.mark.parametrize("name", ["test_sweep", "synthetic_sweep"])
+@pytest.mark.parametrize("name", ["recorded_sweep", "synthetic_sweep"])
 @pytest.mark.parametrize("rule", list(RULES))
 def test_choices_are_those_of_the_original(results: Results, name: str, rule: str) -> None:
     expected = {
@@ -116,7 +116,7 @@ def test_choices_are_those_of_the_original(results: Results, name: str, rule: st
     assert chosen == expected
 
 
-@pytest.mark.parametrize("name", ["test_sweep", "synthetic_sweep"])
+@pytest.mark.parametrize("name", ["recorded_sweep", "synthetic_sweep"])
 @pytest.mark.parametrize("rule", list(RULES))
 def test_tables_are_those_of_the_original(results: Results, name: str, rule: str) -> None:
     analysis = results[name, rule]
