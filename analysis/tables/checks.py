@@ -98,8 +98,8 @@ def refuse_too_little(table: Understood) -> None:
     methods = set(map(operator.attrgetter("method"), table.used))
     if len(methods) < 2:
         raise UsageError(
-            f"{table.source}: has scores of one method only ({listed(sorted(methods), 1)}): nothing to compare; if "
-            "columns are methods, say rows=datasets"
+            f"{table.source}: has scores of one method only ({listed(sorted(methods), 1)}): nothing to compare; "
+            "name the methods with method=, or say rows=datasets if columns are methods"
         )
     columns = {score.key for score in table.used}
     if len({(score.key, score.method) for score in table.used}) == len(columns):

@@ -90,7 +90,8 @@ KNOWN = (
     SetWithParts(
         "ImageNet-3DCC",
         _split_parts(
-            "nearfocus farfocus biterror colorquant flash fog3d h265abr h265crf isonoise lowlight xymotionblur zmotionblur"
+            "nearfocus farfocus biterror colorquant flash fog3d h265abr h265crf isonoise lowlight xymotionblur "
+            "zmotionblur"
         ),
         least=6,
     ),

@@ -349,7 +349,7 @@ def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
     """Return the columns of 0 and 1 alone, if most columns have decimals or all are such."""
     flags = {column for column in numeric if set(filter(None, body.cells(column))) <= {"0", "1"}}
     decimals = [column for column in numeric if "." in "".join(body.cells(column))]
-    return flags if len(flags) < len(decimals) or len(flags) == len(numeric) else set()
+    return flags if len(flags) < len(decimals) or len(flags) == len(numeric) > 1 else set()
 
 
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:

@@ -130,9 +130,10 @@ _FILLERS = _terms(
     """
     test best macro micro mean avg average score scores rate at k per class overall weighted natural robust
     clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
-    image true positive negative cal highest lowest false absolute squared root relative calibration expected id ood and the of
+    image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
+    cal highest lowest
     """
 )
 _EXTRA = re.compile(

@@ -81,7 +81,9 @@ def test_seeds_and_what_was_read_are_said(tmp_path: Path) -> None:
 
 def test_columns_are_taken_as_the_user_says(tmp_path: Path) -> None:
     text = "who,where,how_good,acc\n" + "".join(f"{m},{d},{s},1\n" for (m, d), s in SCORES.items())
-    assert by_cell(read(text, tmp_path, score="how_good")) == SCORES
+    assert by_cell(read(text, tmp_path, score="how_good", method="who", dataset="where")) == SCORES
+    with pytest.raises(UsageError, match="name the methods with method="):
+        read(text, tmp_path, score="how_good")
     swapped = read(text, tmp_path, score="how_good", method="where", dataset="WHO")
     assert by_cell(swapped) == {(d, m): score for (m, d), score in SCORES.items()}
     assert by_cell(read(turned(WIDE), tmp_path, rows="datasets")) == SCORES
