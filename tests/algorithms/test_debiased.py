@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Progress, Setup
-from biasbed.algorithms.debiased import Debiased, stylised_losses, stylised_size
+from biasbed.algorithms.debiased import Debiased
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
@@ -135,37 +135,6 @@ def test_copies_use_their_own_twins() -> None:
 
 
 # --- labels and sizes -------------------------------------------------------------------------------------------------
-
-
-def test_labels_of_shape_and_texture() -> None:
-    logits, y, permutation = torch.randn(3, 5), torch.tensor([0, 1, 2]), torch.tensor([1, 2, 0])
-    each = functools.partial(nn.functional.cross_entropy, reduction="none")
-    expected = 0.7 * each(logits, y) + 0.3 * each(logits, torch.tensor([1, 2, 0]))
-    torch.testing.assert_close(stylised_losses(MultiClass(), logits, y, permutation, 0.7), expected)
-    torch.testing.assert_close(stylised_losses(MultiClass(), logits, y, permutation, 1.0), each(logits, y))
-
-
-def test_the_loss_is_the_mean_over_both_halves(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = make({"label_gamma": 0.7})
-    seen, twin = spied(algorithm, monkeypatch), copy.deepcopy(algorithm)
-    terms = algorithm.losses(batch)
-    ((x, permutation),) = seen
-    clean, stylised = twin._logits(x, twin.stylise(x, permutation))
-    cross_entropy = functools.partial(nn.functional.cross_entropy, reduction="sum")
-    sums = cross_entropy(clean, batch.y) + 0.7 * cross_entropy(stylised, batch.y)
-    sums += 0.3 * cross_entropy(stylised, batch.y[permutation])
-    torch.testing.assert_close(sum(terms.values()), sums / (2 * len(batch)))
-
-
-@pytest.mark.parametrize(
-    ("size", "fraction", "step", "least", "expected"),
-    [
-        *((224, 0.0, 0, 1, 112), (224, 0.0, 1, 1, 158), (224, 0.15, 0, 1, 158), (224, 0.15, 1, 1, 224)),
-        *((224, 0.3, 0, 1, 112), (40, 0.0, 0, 32, 32), (40, 0.95, 1, 32, 40), (24, 0.0, 0, 32, 24)),
-    ],
-)
-def test_sizes(size: int, fraction: float, step: int, least: int, expected: int) -> None:
-    assert stylised_size(size, fraction, step, (0.3, 0.6, 0.9), least) == expected
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from biasbed.algorithms.infodrop import (
     InfoDrop,
     Mask,
     MaskDraw,
-    drop_probability,
     drop_weights,
     fixed_uniform,
     mark,
@@ -95,10 +94,6 @@ def test_approximate_masks_have_another_joint_law() -> None:
     assert coins.std() > 1.2 * exact.std()
 
 
-def test_a_draw_of_a_single_position_is_certain_to_hit_it() -> None:
-    torch.testing.assert_close(drop_probability(torch.tensor([[3.0]]), 2), torch.ones(1, 1))
-
-
 @given(
     st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1e-30, 1.0]), min_size=1, max_size=40).filter(
         lambda w: sum(w) > 1e-20
@@ -132,18 +127,6 @@ def test_fixed_numbers_look_uniform_and_do_not_depend_on_the_part_asked_for() ->
 # --- edges ------------------------------------------------------------------------------------------------------------
 
 MOVES = [(1, 1), (-3, 0), (2, -2)]
-
-
-def test_batch_without_contrast_gives_equal_weights() -> None:
-    weights = drop_weights(torch.zeros(2, 3, 32, 32), MOVES, Window(7, 2, 3), Window(3, 2, 1))
-    torch.testing.assert_close(weights, torch.full((2, 8, 8), 1 / 64))
-
-
-def test_constant_images_give_finite_weights() -> None:
-    """Only the border, where the zero padding begins, has content."""
-    weights = drop_weights(torch.full((2, 3, 32, 32), 0.7), MOVES, Window(7, 2, 3))
-    assert weights.isfinite().all()
-    assert weights[0, 8, 8] > weights[0, 0, 0]
 
 
 def test_weights_of_an_image_that_underflows() -> None:

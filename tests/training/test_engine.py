@@ -24,12 +24,9 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.tasks import MultiClass
 from biasbed.training import engine
-from biasbed.training.reading import prepare
 from helpers import toys
 from helpers.commands import ROOT
 from helpers.runs import history, run_folders
-
-LOSS = "val/loss/val"
 
 
 def train(home: Path, words: list[str]) -> Path:
@@ -119,17 +116,6 @@ def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_fla
     assert last["best/val"] == round(curve[best], 4)
 
 
-def test_images_alone_reach_a_method_that_declares_nothing() -> None:
-    columns = {name: torch.arange(4) for name in ("y", "index", "domain", "bias")}
-    batch = Batch(x=torch.zeros(4, 3, 2, 2, dtype=torch.uint8), **columns)
-    seen = prepare(batch, frozenset(), torch.device("cpu"))
-    assert seen.domain is seen.bias is seen.index is None
-    assert seen.x.dtype == torch.float32
-    told = prepare(batch, frozenset({"bias", "index"}), torch.device("cpu"))
-    assert told.domain is None
-    assert torch.equal(told.bias, batch.bias)  # type: ignore[arg-type]
-
-
 def test_a_method_that_pries_sees_nothing_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches, further streams and passes, of images whose bias is labelled; the twin that declares it sees it."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
@@ -179,32 +165,6 @@ def test_under_fp16_all_optimizers_step_or_none() -> None:
     assert all(torch.equal(before[name] - 1, value) for name, value in algorithm.state_dict().items())
 
 
-def test_gradients_are_unscaled_and_clipped_by_total_norm() -> None:
-    algorithm = make("fp16")
-    parameters = list(algorithm.first.parameters())
-    batch = Batch(torch.ones(4, 1), torch.ones(4))
-    loss = sum(3 * p.sum() for p in parameters)
-    gradients, terms = algorithm.grads(batch, lambda part: {"main": (loss, parameters)})  # type: ignore[dict-item]
-    assert all(torch.equal(g, torch.full_like(g, 3)) for g in gradients["main"])
-    assert terms["main"] == loss
-    before = [p.detach().clone() for p in parameters]
-    algorithm.apply_gradients(gradients, clip={"main": 0.5})
-    moved = torch.cat([(b - p.detach()).flatten() for b, p in zip(before, parameters, strict=True)])
-    assert moved.norm().item() == pytest.approx(0.5, rel=1e-4)
-
-
-def test_a_reset_optimizer_forgets_its_momentum_only() -> None:
-    algorithm = make()
-    gradients = [torch.ones_like(p) for p in algorithm.first.parameters()]
-    optimizer = torch.optim.Adam(algorithm.first.parameters(), lr=0.3)
-    algorithm._runtime.optimizers["main"] = optimizer
-    algorithm.apply_gradients({"main": gradients})
-    assert optimizer.state
-    algorithm.reset_optimizer("main")
-    assert not optimizer.state
-    assert optimizer.param_groups[0]["lr"] == 0.3
-
-
 # --- rates ------------------------------------------------------------------------------------------------------------
 
 
@@ -236,24 +196,6 @@ def test_parts_of_a_batch_are_its_examples_in_order() -> None:
     for name, column in columns.items():
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), column)
     assert torch.equal(torch.cat([part.extra["more"].y for part in parts]), extra.y)
-
-
-def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() -> None:
-    whole, parts = make(), make()
-    parts.setup = dataclasses.replace(parts.setup, accumulate=3)
-    batch = Batch(torch.rand(7, 3), torch.rand(7))  # parts of 3, 2 and 2
-
-    def objectives(algorithm: TwoPartAlgorithm) -> Any:
-        def of(part: Batch) -> Any:
-            first = torch.stack([p.sum() for p in algorithm.first.parameters()]).sum() * part.x.mean()
-            return {"main": (first, algorithm.first.parameters()), "other": (first**2, algorithm.first.parameters())}
-
-        return of
-
-    expected, _ = whole.grads(batch, lambda part: {"main": objectives(whole)(part)["main"]})
-    found, terms = parts.grads(batch, objectives(parts))
-    torch.testing.assert_close(found["main"], expected["main"])
-    assert set(terms) == {"main", "other"}
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
