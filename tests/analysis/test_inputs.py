@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import pandas as pd
+import json
+from dataclasses import replace
+
 import pytest
 
+from biasbed import record
 from biasbed.analysis import load
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
-from helpers import biased_runs
-from helpers.toy_runs import THREE, Recorder, fill
+from helpers.toy_runs import THREE, Recorder, fill, make_protocol
 
 WRONG = [
     ({"selection": "best_validaton"}, "selection=best_validaton: .*did you mean 'best_validation'"),
@@ -29,18 +31,37 @@ def test_an_unknown_name_is_refused_with_the_nearest(recorder: Recorder) -> None
             compute(RunStore(recorder.uri), recorder.options(**options))
 
 
-@pytest.mark.usefixtures("few_draws")
+GROUPS = ("cow-aligned", "cow-conflicting")
+COUNTS = {"herds-1": (990, 10), "herds-20": (990, 200)}  # training images of each group, by severity
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_accuracy_is_adjusted_to_each_severity_s_training(recorder: Recorder) -> None:
-    """By hand, at the epoch that was chosen: 99 % and 1 % of each class, or five to one."""
-    biased_runs.fill(recorder)
-    usual = load(recorder.uri, n=3, bootstrap=200).runs
-    adjusted = load(recorder.uri, n=3, bootstrap=200, measure="adjusted_accuracy").runs
-    both = pd.merge(adjusted, usual, on=["algorithm", "seed", "dataset"], suffixes=("", "_usual"))
-    assert len(both) == 12
-    for row in both.to_dict("records"):
-        curves = biased_runs.curves(row["dataset"], 0.1 * (row["algorithm"] == "lff"), int(row["seed"]))
-        at = {k: curves[f"test/{k}_accuracy/herds_test"][row["first_step"]] for k in biased_runs.KINDS}
-        share = 10 / 1000 if row["dataset"] == "herds-1" else 200 / 1190
-        expected = (1 - share) * at["aligned"] + share * at["conflicting"]
+    """The groups' accuracies at the chosen epoch, weighted by the training images that each run has counted."""
+    inputs = [name for group in GROUPS for name in (f"test/accuracy/herds:{group}", f"train/images/herds:{group}")]
+    adjusted = record.Derived("test", "adjusted_accuracy", "herds", "weighted_mean", tuple(inputs))
+    herds = record.SetRecord("herds", "accuracy", 400, 2, 0.5, groups=dict.fromkeys(GROUPS, 200), block="herds")
+    protocol = make_protocol(sets=(), derived=(adjusted,))
+    protocol = replace(protocol, sets=(herds,))
+    accuracies = {GROUPS[0]: [0.9, 0.8, 0.7, 0.6], GROUPS[1]: [0.1, 0.2, 0.4, 0.3]}
+    metrics = {f"test/accuracy/herds:{group}": curve for group, curve in accuracies.items()}
+    for algorithm in ("erm", "lff"):
+        for cell, counts in COUNTS.items():
+            fingerprint = {record.DATA_FINGERPRINT: cell}
+            run = recorder.train(
+                *(algorithm, 0, {"herds": [0.5] * 4}),
+                monitor=(0.1, 0.2, 0.9, 0.3),
+                protocol=protocol,
+                metrics=metrics,
+                cell=cell,
+                study="severities",
+                **fingerprint,
+            )
+            images = {f"train/images/herds:{group}": count for group, count in zip(GROUPS, counts, strict=True)}
+            recorder.client.log_text(run, json.dumps(images), record.COUNTS_FILE)
+    rows = load(recorder.uri, n=3, bootstrap=200, measure="adjusted_accuracy").runs
+    assert len(rows) == 4
+    for row in rows.to_dict("records"):
+        aligned, conflicting = COUNTS[row["dataset"]]
+        expected = (aligned * 0.7 + conflicting * 0.4) / (aligned + conflicting)
         assert row["score"] == pytest.approx(100 * expected)
-        assert row["score_usual"] == pytest.approx(100 * (at["aligned"] + at["conflicting"]) / 2)
