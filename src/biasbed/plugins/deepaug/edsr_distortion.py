@@ -75,6 +75,10 @@ class EDSRDistortion:
 
     @torch.no_grad()
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the image, made small and enlarged by the distorted network on a distorted signal.
+
+        The tens of a signal's option say what is done before the network's body, the ones what is done within it.
+        """
         network = self.distorted
         draws = Draws(generator, network.mean.device)
         option = self.signal_option

@@ -71,7 +71,7 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
         )
     rankings, left_out = [], []
     for study_runs in _studies(runs, options):
-        for wanted_runs in _split(study_runs):
+        for wanted_runs in _split_into_tables(study_runs):
             try:
                 ranking = _rank(store, wanted_runs, options)
             except (Failure, UsageError) as failure:
@@ -114,11 +114,12 @@ def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
                 yield of_study
 
 
-def _split(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def _split_into_tables(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """Yield the runs of a study that may be in one table.
 
-    Published numbers are split by protocol and selection rule. Others are split by protocol if some cell has several;
-    cells of their own may each have one.
+    Published numbers are split by protocol and selection rule. Trainings are split by protocol if some cell has
+    several; cells of their own may each have one. Models that were only tested are no reason to split: the analysis of
+    a table takes those that were tested as its trainings are.
     """
     by_kind = group_runs(runs, "kind")
     for of_protocol in group_runs(by_kind.pop("published", []), "protocol").values():
