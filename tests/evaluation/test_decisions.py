@@ -20,7 +20,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.calibration import ece
 from biasbed.evaluation.consistency import consistency, matching_set
-from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, identified, image_keys, pooled
+from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.observer_files import read_observers
 from biasbed.evaluation.pieces import with_first_labels
@@ -28,7 +28,6 @@ from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
 from replays import load
-from replays.shape_bias import answers as replayed
 
 VECTORS = ROOT / "tests" / "vectors"
 
@@ -115,13 +114,6 @@ def test_the_interval_is_the_bootstrap_over_images() -> None:
     assert all(np.isnan(ratio_interval(shape, np.zeros(300, bool), images)))
 
 
-def test_vectors_of_shape_bias_by_class_add_up() -> None:
-    one = replayed(load(VECTORS / "shape_bias_synthetic.npz"))
-    whole, *classes = report.cue_rows(one)
-    for column in ("images", "shape", "texture"):
-        assert sum(row[column] for row in classes) == whole[column]
-
-
 # --- several observers ------------------------------------------------------------------------------------------------
 
 
@@ -200,17 +192,6 @@ def test_a_bias_that_is_no_texture_is_called_a_bias(tmp_path: Path) -> None:
     assert "texture" not in text
     report.write(tmp_path, [answers], [])
     assert not (tmp_path / record.SHAPE_BIAS_FILE).exists()
-
-
-def test_copies_of_an_observer_say_no_more_than_the_one() -> None:
-    """The interval over images of ten equal observers is that of one of them, by the bootstrap instead of Wilson's."""
-    (one,) = identified(people(1, 300))
-    whole = pooled([Decisions(**{**vars(one), "observer": f"subject-{k}"}) for k in range(10)])
-    single, ten = report.cue_rows(one)[0], report.cue_rows(whole)[0]
-    assert (single["images"], single["shape_bias"]) == (ten["images"], ten["shape_bias"])
-    for end in ("shape_bias_low", "shape_bias_high"):  # of about 220 decisions; ten times as many would give a third
-        assert single[end] == pytest.approx(ten[end], abs=0.01)
-    assert ten["shape_bias_observers_low"] == ten["shape_bias_observers_high"] == ten["shape_bias"]
 
 
 def test_accuracy_without_a_wrong_answer_has_an_interval_of_its_images() -> None:
@@ -310,12 +291,6 @@ def test_names_that_repeat_are_told_apart_by_condition_then_by_folder() -> None:
     assert image_keys(folders) == [["cat/art_0.jpg", "dog/art_0.jpg"]] * 2
     with pytest.raises(UsageError, match="the same image more than once"):
         image_keys([answers("a", ["dog1.png", "dog1.png"], [True, True])])
-
-
-def test_different_labels_are_different_images() -> None:
-    other = answers("b", ["dog1.png"], [True])
-    with pytest.raises(UsageError, match=r"dog1\.png is a dog for a and cat for b"):
-        consistency([answers("a", ["dog1.png"], [True]), Decisions(**{**vars(other), "label": np.array(["cat"])})])
 
 
 def test_decisions_find_the_set_that_they_are_on() -> None:

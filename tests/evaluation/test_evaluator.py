@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from biasbed import measures, record
+from biasbed import record
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource, Picture
@@ -121,19 +121,6 @@ def test_any_of_several_right_labels_counts(model: nn.Module, tmp_path: Path) ->
     )
 
 
-def test_ranks_decide_every_image_once(model: nn.Module) -> None:
-    sets = [make_set(37), make_set(2, "other")]
-    reference = decide(model, sets, 5)["set"]
-    shards = []
-    for rank in range(3):
-        evaluator = Evaluator(sets[:1], OneOf(rank, 3), Precision(), 5, 0, False)
-        found = evaluator.decide(model)
-        assert found is not None
-        shards.append(found["set"])
-    decided = [pair for shard in shards for pair in zip(shard.images, shard.decision, strict=True)]
-    assert sorted(decided) == sorted(zip(reference.images, reference.decision, strict=True))
-
-
 class Gathering(OneOf):
     """The first of two ranks, which gets what the second one has sent."""
 
@@ -202,12 +189,6 @@ def test_measures_are_counts_over_the_right_images(model: nn.Module) -> None:
     right = decisions.decision == y
     assert values["test/accuracy/set:odd"] == right[::2].mean()
     assert values["test/accuracy/set:even"] == right[1::2].mean()
-
-
-def test_measures_of_nothing() -> None:
-    assert np.isnan(measures.shape_bias(0, 0))
-    with pytest.raises(ValueError, match="no images"):
-        measures.accuracy(0, 0)
 
 
 def test_evaluation_leaves_model_and_randomness_alone(model: nn.Module) -> None:

@@ -447,21 +447,6 @@ def test_a_corrupt_image_ends_an_evaluation_in_one_line(
     assert run.info.status == "FAILED"
 
 
-@pytest.mark.slow
-def test_other_weights_under_one_name_are_another_run(
-    biasbed: Command, small_root: Path, weights_file: Path, tracking: str
-) -> None:
-    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
-    for _ in range(2):
-        biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "32", "--workers", "0")
-        state = torch.load(weights_file, weights_only=True)
-        torch.save({name: value + value for name, value in state.items()}, weights_file)
-    first, second = (run.data.tags for run in all_runs(tracking, kind="evaluate"))
-    for tag in ("biasbed.run_key", "biasbed.weights"):
-        assert first[tag] != second[tag]
-    assert first["biasbed.code_hash"] == second["biasbed.code_hash"]
-
-
 # --- mean and standard deviation --------------------------------------------------------------------------------------
 
 

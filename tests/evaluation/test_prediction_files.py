@@ -13,12 +13,6 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.prediction_files import read_predictions, write_predictions
 
 
-def test_the_number_of_the_evaluation_is_read_again(tmp_path: Path) -> None:
-    path, label = tmp_path / "p.parquet", Coded.from_names(["cat", "dog"])
-    write_predictions(path, Decisions("a", "s", Names(["a.png", "b.png"]), label, label, ("cat", "dog")), 3)
-    assert read_predictions(path).epoch == 3
-
-
 def test_parquet_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet

@@ -91,18 +91,6 @@ def test_what_is_kept_is_what_the_model_says(model: nn.Sequential) -> None:
     assert half.features is None
 
 
-def test_batches_don_t_change_what_is_kept(model: nn.Sequential) -> None:
-    member, images = make_set(), scored_images(decide(model, [make_set()])["set"])
-    assert images is not None
-    for batch in (1, 37):
-        again = scored_images(decide(model, [member], batch=batch)["set"])
-        assert again is not None
-        for name in ("log_probabilities", "energy", "features"):
-            assert getattr(again, name) == pytest.approx(getattr(images, name), abs=1e-6)
-        assert (again.labels == member.source.y).all()
-        assert (again.groups == member.source.group).all()
-
-
 def test_files_give_back_what_was_kept(model: nn.Sequential, tmp_path: Path) -> None:
     path = tmp_path / record.predictions_file("set", "last")
     for scores in (FULL, ScoreSettings(keep="fp16", features=True)):

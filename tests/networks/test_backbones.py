@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import Network, Normalise, build, check_init, check_name
+from biasbed.networks import Network, build, check_init, check_name
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -43,13 +43,6 @@ def test_every_classifier_is_known_and_no_resnet_where_one_is_needed(name: str) 
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
-
-
-def test_normalisation() -> None:
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    images = mean.view(1, 3, 1, 1) + std.view(1, 3, 1, 1) * torch.tensor([0.0, 1.0]).view(2, 1, 1, 1)
-    expected = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 1, 1)
-    torch.testing.assert_close(Normalise()(images), expected)
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------

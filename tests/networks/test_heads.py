@@ -257,24 +257,8 @@ def test_a_bagnet_s_features_see_five_pixels() -> None:
     assert rows.unique().tolist() == columns.unique().tolist() == [32, 33, 34, 35, 36]
 
 
-def test_images_are_flattened_channel_by_channel() -> None:
-    network = small("mlp", settings=NetworkSettings(scale="unit_255"))
-    x = images().contiguous(memory_format=torch.channels_last)
-    first = network.backbone.layers[0]
-    expected = x.contiguous().reshape(4, -1) / 255 @ first.weight.T + first.bias
-    seen: list[Tensor] = []
-    first.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    network(x)
-    torch.testing.assert_close(seen[0], expected)
-
-
 def test_the_biased_network_sees_colours_alone() -> None:
     network = small("simple_conv_1x1").eval()
     x = images()
     order = torch.randperm(32 * 32)
     torch.testing.assert_close(network(x), network(x.flatten(2)[:, :, order].view_as(x)))
-
-
-def test_convolutions_are_drawn_by_their_fan_out() -> None:
-    weight = small("simple_conv").backbone.layers[9].weight.detach()
-    assert float(weight.std()) == pytest.approx((2 / (128 * 49)) ** 0.5, rel=0.02)

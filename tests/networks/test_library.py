@@ -95,25 +95,6 @@ def test_a_hub_that_is_away_is_said_in_one_line(timm_cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "outputs"), [("torchvision:squeezenet1_1", 5), ("timm:deit_tiny_distilled_patch16_224", 3)]
-)
-def test_a_file_s_classifier_says_how_many_outputs_there_are(name: str, outputs: int, tmp_path: Path) -> None:
-    """Classifiers are called otherwise in every family; DeiT has two."""
-    plain = name.partition(":")[2]
-    if name.startswith("timm"):
-        network = timm.create_model(plain, num_classes=outputs)
-    else:
-        network = torchvision_models.get_model(plain, num_classes=outputs)
-    wrapped = {"state_dict": {f"module.{key}": value for key, value in network.state_dict().items()}}
-    torch.save(wrapped, tmp_path / "weights.pth")
-    found = models.find(name, str(tmp_path / "weights.pth"))
-    assert found.outputs == outputs
-    assert found.classes is None
-    size = found.preprocessing["image_size"]
-    assert found.predict(torch.rand(1, 3, size, size)).shape == (1, outputs)
-
-
-@pytest.mark.parametrize(
     ("model", "weights", "message"),
     [
         ("torchvision:resnet50", "none", "one of IMAGENET1K_V1, IMAGENET1K_V2"),

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models as torchvision_models
 
 from biasbed import networks
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.networks import renaming, weight_files
+from biasbed.networks import renaming
 from biasbed.networks.backbones import resolve
 from biasbed.networks.weights import fit_file
 
@@ -73,21 +70,6 @@ def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="mkdir"):
         fit_file(tmp_path / "os.pth", "", resolve(NAME), "weights")
     assert not mark.exists()
-
-
-def test_a_plain_pickle_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": np.ones(3)}, protocol=2))
-    with pytest.raises(UsageError, match=r"no file of torch\.save"):
-        weight_files.read(tmp_path / "w.pkl", "weights")
-
-
-def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
-    for name in ("blob", "w.SAFETENSORS", "w.pth"):
-        save_file(state(), tmp_path / name, metadata={"format": "pt"})
-        assert is_loaded(tmp_path / name)
-    (tmp_path / "cut").write_bytes((tmp_path / "blob").read_bytes()[:1000])
-    with pytest.raises(UsageError, match="not a weights file"):
-        weight_files.read(tmp_path / "cut", "weights")
 
 
 # --- a classifier beside the features ---------------------------------------------------------------------------------
