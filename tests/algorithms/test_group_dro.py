@@ -67,20 +67,6 @@ def test_group_dro_over_groups_follows_the_equations(adjustment: float) -> None:
     assert algorithm.q[2] == 0
 
 
-def test_group_dro_s_gradient_is_that_of_the_weighted_risks() -> None:
-    algorithm = group_dro(eta=0.7)
-    algorithm.keep({"y": Y, "bias": BIAS})
-    x = torch.randn(9, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    loss = algorithm.losses(Batch(x, Y, bias=BIAS))["classification"]
-    parameters = list(algorithm.network.parameters())
-    gradients = torch.autograd.grad(loss, parameters)
-    each = algorithm.task.loss(algorithm.network(x), Y, reduction="none")
-    number = 2 * Y + BIAS
-    expected = torch.autograd.grad((algorithm.q[number] / torch.tensor(COUNTS)[number] * each).sum(), parameters)
-    for ours, theirs in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
 def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
     over_groups = reader("group_dro", **{"hparams.groups": "group"})
     assert over_groups.job.needs == {"bias"}

@@ -55,19 +55,6 @@ def test_hex_tests_with_the_norms_of_training() -> None:
     torch.testing.assert_close(algorithm.eval().predict(batch.x), logits)
 
 
-def test_hex_s_running_norms_move_by_a_tenth() -> None:
-    """From 1 by a tenth of the way to 5, which is 1.4, and from there to 13."""
-    algorithm: Any = make("hex", {"warmup": 0.99}, backbone="timm:test_resnet")
-    batch = batch_for(algorithm)
-    algorithm.progress = Progress()
-    for column in ((3, 4), (5, 12)):
-        features = torch.zeros(len(batch), len(algorithm.norms))
-        features[: len(column)] = torch.tensor(column)[:, None]
-        algorithm.network.features = lambda x, features=features: features
-        algorithm.losses(batch)
-    torch.testing.assert_close(algorithm.norms, torch.full_like(algorithm.norms, 2.56))
-
-
 def test_hex_s_texture_is_of_the_mean_over_pixels() -> None:
     """The layer's weights by the co-occurrences over 12 x 20 pixels, and nothing below 0."""
     algorithm: Any = make("hex", {"levels": 4, "textures": 6}, backbone="simple_conv").double()

@@ -41,14 +41,6 @@ def test_an_image_that_a_step_has_twice_enters_once() -> None:
     assert torch.equal(difficulty.losses, other_order.losses)
 
 
-def test_losses_count_in_proportion_to_the_largest_of_the_class_among_all_images() -> None:
-    difficulty = tables(([0, 1], [0, 0], [4.0, 1.0], [1.0, 1.0]), ([2, 1], [2, 0], [7.0, 3.0], [0.5, 5.0]))
-    # Image 1: 0.75 x 1 + 0.25 x 3 of 4, 0.75 x 1 + 0.25 x 5 = 2 of itself; image 0 is in no second step.
-    expected = [1 / 1.5, 1.5 / 4 / (1.5 / 4 + 1), 0.5, 0, 0]
-    assert difficulty.weights().tolist() == pytest.approx(expected, abs=1e-7)
-    assert difficulty.weights(torch.tensor([2, 0])).tolist() == pytest.approx([0.5, 1 / 1.5], abs=1e-7)
-
-
 def test_a_class_whose_losses_are_all_0_has_no_weight() -> None:
     difficulty = tables(([0, 1], [0, 1], [0.0, 1.0], [0.0, 1.0]))
     assert difficulty.weights()[:2].tolist() == pytest.approx([0, 0.5])

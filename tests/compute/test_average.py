@@ -137,12 +137,6 @@ def test_a_loss_at_the_threshold_is_in_the_valley() -> None:
     assert valley(losses, settings) == (0, 5)
 
 
-def test_between_evaluations_the_valley_goes_on() -> None:
-    average = swad([1, 1, 1, 2])
-    iterates = run(average, average.module, 4 * EVERY + 3)
-    assert_mean(average, iterates[EVERY - 1 :], iterates[-1])
-
-
 def test_random_losses_as_the_algorithm_has_it() -> None:
     generator = np.random.default_rng(0)
     ended = 0

@@ -25,7 +25,6 @@ from biasbed.compute.optim import (
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.errors import UsageError
-from biasbed.networks.network import head_parameters
 from biasbed.tasks import MultiClass
 from biasbed.training.resolve import resolve
 from helpers.making import images
@@ -133,13 +132,6 @@ def test_a_head_in_a_group_of_its_own_rate_goes_by_that() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [1.5]
 
 
-def test_what_the_head_is() -> None:
-    algorithm = made()
-    names = {id(p): name for name, p in algorithm.named_parameters()}
-    found = [names[id(p)] for p in head_parameters(algorithm)]
-    assert found == ["network.backbone.fc.weight", "network.backbone.fc.bias"]
-
-
 def test_classifiers_of_a_method_s_own_are_heads() -> None:
     """DisEnt's networks have none: its two classifiers take the features of both."""
     algorithm = made(algorithm="disent", **{"optim.head_factor": "10"})
@@ -196,11 +188,6 @@ def test_a_schedule_begins_anew_after_the_step_before_a_restart() -> None:
     assert [rate_factor(optim, step, 10, 5) for step in (0, 1, 2, 6)] == pytest.approx([1, 0.5, 1, 0.5])
 
 
-def test_step_schedule_of_the_paper() -> None:
-    factors = [rate_factor(Optim(), epoch * 7, 700, 7) for epoch in range(100)]
-    assert [factors.count(pytest.approx(factor)) for factor in (1, 0.1, 0.01, 0.001)] == [30, 30, 30, 10]
-
-
 SCHEDULES = (
     *(Optim(schedule=name, warmup=warmup) for name in ("step", "cosine") for warmup in (0.0, 1.0)),
     Optim(schedule="piecewise", points=(0, 0.5, 1), factors=(1, 0.5, 0.1)),
@@ -242,16 +229,6 @@ def test_linear_between_points_at_every_step() -> None:
     optim = Optim(schedule="piecewise", points=(0, 0.4, 1), factors=(0, 1, 0))
     factors = [rate_factor(optim, step, 10, 5) for step in range(10)]
     assert factors == pytest.approx([0.25, 0.5, 0.75, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0])
-
-
-def test_the_first_phase_of_fast_adversarial_training() -> None:
-    """Wong et al. 2020 on ImageNet: 0 to .4 in the first of six epochs, then down to .04; step i of n at i + 1."""
-    optim = Optim(lr=0.4, lr_batch=None, schedule="piecewise", points=(0, 1 / 6, 1), factors=(0, 1, 0.1))
-    found = [optim.rate(512) * rate_factor(optim, step, 600, 100) for step in range(600)]
-    assert found[49] == pytest.approx(0.2)
-    assert found[99] == pytest.approx(0.4)
-    assert found[349] == pytest.approx((0.4 + 0.04) / 2)
-    assert found[599] == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,8 @@ from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.observer_files import read_observers
 from biasbed.evaluation.pieces import with_first_labels
 from biasbed.suites.sets import EvaluationSet
-from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
 from replays import load
-
-VECTORS = ROOT / "tests" / "vectors"
 
 # --- names ------------------------------------------------------------------------------------------------------------
 

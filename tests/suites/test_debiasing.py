@@ -97,24 +97,6 @@ def test_a_test_without_aligned_images_is_refused() -> None:
         measured({"y": y, "bias": 1 - y, "decision": y})
 
 
-def test_adjusted_accuracy_is_that_of_the_test_weighted_to_training_s_groups() -> None:
-    """Sagawa et al. 2020: as if every group of the test had as large a share as in training."""
-    counts = {"landbird-aligned": 3498, "landbird-conflicting": 184, "waterbird-aligned": 1057}
-    counts["waterbird-conflicting"] = 56  # of Waterbirds as released
-    classes, generator = ("landbird", "waterbird"), np.random.default_rng(0)
-    y, bias, right = (generator.integers(0, 2, 400) for _ in range(3))
-    images = np.zeros((400, 3, 1, 1), np.uint8)
-    source = MemorySource(name="w_test", classes=classes, y=y, bias=bias, ids=list(map(str, y)), images=images)
-    entry = EvaluationSet("w_test", biased.grouped(source), SquareResize(1), measures=debiasing.MEASURES, block="w")
-    of_training = {f"train/images/w:{name}": number for name, number in counts.items()}
-    groups = {g: float(right[entry.source.group == g].mean()) for g in counts}  # type: ignore[arg-type]
-    logged = {f"test/accuracy/w_test:{name}": value for name, value in groups.items()}
-    found = derived.values(debiasing._derived("test", entry, True), logged, counts=of_training)
-    weights = np.array([counts[g] / sum(counts.values()) for g in entry.source.group])  # type: ignore[union-attr]
-    weights /= np.array([(entry.source.group == g).sum() for g in entry.source.group])  # type: ignore[union-attr]
-    assert found["test/adjusted_accuracy/w_test"] == pytest.approx(float((weights * right).sum()), abs=1e-12)
-
-
 def test_numbers_of_images_are_kept_and_not_in_the_protocol() -> None:
     few, many = (open_suite(resolved(**{"data.severity": severity})) for severity in ("0.5", "20"))
     for suite, conflicting in ((few, 2), (many, 44)):

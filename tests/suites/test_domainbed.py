@@ -155,12 +155,6 @@ def test_validation_on_changed_images_as_published(pictures: Path) -> None:
         assert torch.equal(a, b) == (one.domain == "art"), one.name
 
 
-def test_the_preset_of_the_published_state() -> None:
-    config = resolve({"suite": "domainbed", "train": "rotated_mnist", "preset": "paper2020", "test_domains": "15"})
-    assert config.augmented_validation
-    assert config.data.interpolation == "bicubic"
-
-
 # --- defaults and spaces ----------------------------------------------------------------------------------------------
 
 
@@ -212,16 +206,6 @@ def test_spaces_are_of_the_data_set_and_of_the_method(train: str) -> None:
         for one in space.dimensions:
             found = [float(word) for word in (one.extremes[0], one.extremes[-1])]
             assert found == pytest.approx(expected[one.name], rel=1e-12), one.name
-
-
-def test_what_is_tested_is_two_fifths_of_all_images(tmp_path: Path) -> None:
-    """Averaged over held-out domains: the original's program decides on all parts of all domains at each checkpoint."""
-    make_domains(tmp_path / "Four", ("a", "b", "c", "d"), images=10)
-    shares = []
-    for held_out in "abcd":
-        suite = opened(tmp_path, train="Four", test_domains=held_out)
-        shares.append(sum(len(e.source) for e in suite.tested) / sum(len(e.source) for e in suite.sets))
-    assert fmean(shares) == pytest.approx(0.4)
 
 
 # --- searches ---------------------------------------------------------------------------------------------------------

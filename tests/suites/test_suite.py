@@ -72,21 +72,6 @@ def protocol_of(folder: Path) -> Protocol:
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_severity_is_a_cell() -> None:
-    jobs = {share: planned(SHADES, **{"data.conflicting": share}) for share in (0.1, 0.25)}
-    assert [one.name for one in jobs.values()] == ["erm-shades_0_1-seed0", "erm-shades_0_25-seed0"]
-    assert [one.tags()[record.CELL] for one in jobs.values()] == ["shades_0_1", "shades_0_25"]
-    assert len({one.tested for one in jobs.values()}) == len({one.protocol.hash for one in jobs.values()}) == 1
-    assert len({one.config_hash for one in jobs.values()}) == len({one.fingerprint for one in jobs.values()}) == 2
-    named = planned(SHADES, row="mine", cell="hard")
-    assert (named.name, named.run_key) == ("mine-hard-seed0", jobs[0.1].run_key)
-    assert named.base.name.startswith("mine-hard-s0-")
-    assert (named.tags()[record.ROW], named.tags()[record.CELL]) == ("mine", "hard")
-    other = planned(FOGGED)
-    assert other.name == "erm-seed0"
-    assert record.CELL not in other.tags()
-
-
 def test_the_images_depend_on_the_data_s_seed_alone() -> None:
     whole = opened().fingerprint
     assert opened(seed=3).fingerprint == whole
