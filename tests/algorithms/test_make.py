@@ -202,6 +202,7 @@ KINDS = {
     "ViT with rotary positions (DINOv3, EVA-02)": "timm:vit_small_patch16_dinov3",
     "ConvNeXt": "timm:convnext_atto",
     "Swin": "timm:swin_tiny_patch4_window7_224",
+    "EfficientNet of timm": "timm:efficientnet_b0",
     "any other with one linear layer at its end": "torchvision:mobilenet_v3_small",
     "without such a layer": "squeezenet1_1",
     "`mlp`, `simple_conv`, `mnist_convnet`": "mlp",

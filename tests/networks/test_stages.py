@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 from torchvision.models.swin_transformer import (
     PatchMergingV2,
@@ -22,6 +25,7 @@ from biasbed.networks.surgery import Window
 
 TOKENS = MapLayout("tokens", prefix=2, grid=(2, 3))
 SWIN = "timm:swin_tiny_patch4_window7_224"
+LITE = "timm:tf_efficientnet_lite0"
 SIDE = 64
 
 
@@ -124,6 +128,8 @@ def test_sagnet_keeps_a_class_token_with_its_content() -> None:
         ("timm:test_vit", [1, 2, 1, 2]),
         ("timm:test_convnext", [1] * 4),
         ("resnet18", [1] * 4),
+        ("timm:test_efficientnet", [2, 1, 1, 1]),
+        (LITE, [2, 1, 2, 2]),
         ("torchvision vit", [1, 2, 1, 2]),
         ("torchvision convnext", [1, 2, 2, 2]),
         ("torchvision swin", [1, 2, 2, 2]),
@@ -146,6 +152,7 @@ PLACES = {
     "timm:test_vit4": 1 + 2 * 9,
     "timm:test_convnext": 1 + 3 + 2 * 9,
     SWIN: 1 + 3 + 2 * 12,
+    LITE: 1 + 2 + 3 * 15 + 1,  # a block of two convolutions and 15 of three, between stem and head
     "torchvision vit": 1 + 2 * 6,
     "torchvision convnext": 1 + 3 + 2 * 5,
     "torchvision swin": 1 + 3 + 2 * 5,
@@ -174,7 +181,7 @@ def test_places_of_the_main_path_come_in_the_order_of_the_forward(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext", *TORCHVISION]
+    "name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext", LITE, *TORCHVISION]
 )
 def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     backbone, seen = small(name), list[Tensor]()
@@ -211,11 +218,28 @@ def test_masked_patches_are_those_of_the_image(name: str) -> None:
     assert block.window == (Window(7, 1, 3) if "convnext" in name else Window())
 
 
+@pytest.mark.parametrize(("name", "side"), [("timm:test_efficientnet", 64), (LITE, 64), (LITE, 75)])
+def test_masked_positions_of_an_efficientnet_are_those_of_its_convolutions(name: str, side: int) -> None:
+    """Padded as the site's window says, a map is what the convolution has computed its output from."""
+    backbone = small(name)
+    sites = surgery.mask_sites(backbone, 4)
+    assert len(sites) == 5
+    seen: list[tuple[Tensor, Tensor]] = []
+    for site in sites:
+        site.source.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
+    backbone(torch.rand(2, 3, side, side))
+    for site, (older, computed) in zip(sites, seen, strict=True):
+        conv: Any = site.source
+        padded = functional.pad(older, [*site.window.pads(older.shape[3]), *site.window.pads(older.shape[2])])
+        again = functional.conv2d(padded, conv.weight, conv.bias, site.window.stride, groups=conv.groups)
+        torch.testing.assert_close(again, computed)
+
+
 # name -> channels in the middle
 MIDDLES = {
     **{"mlp": 100, "simple_conv": 32, "resnet10": 128, "timm:test_resnet": 48, "timm:test_vit": 64},
     **{"timm:test_vit4": 96, "timm:test_convnext": 32, "torchvision vit": 16, "torchvision convnext": 12},
-    **{"torchvision swin": 16, "torchvision swin v2": 16},
+    **{"torchvision swin": 16, "torchvision swin v2": 16, LITE: 40},
 }
 
 

@@ -45,7 +45,8 @@ class Moves(NamedTuple):
 def patch_distances(u: Tensor, offsets: Sequence[Offset] | Moves, window: Window) -> Tensor:
     """Return the squared distances [N,K,h,w] between each patch of u [N,C,H,W] and those at K offsets from it."""
     reach = offsets.radius if isinstance(offsets, Moves) else max(max(abs(i), abs(j)) for i, j in offsets)
-    padded = functional.pad(u, (window.padding + reach,) * 4)
+    sides = [*window.pads(u.shape[3]), *window.pads(u.shape[2])]
+    padded = functional.pad(u, [pixels + reach for pixels in sides])
     height, width = (size - 2 * reach for size in padded.shape[2:])
     centre = padded[:, :, reach : reach + height, reach : reach + width]
     distances = []

@@ -113,7 +113,8 @@ class LNL(ERM):
         self.channels = middle.channels
         early = {*nn.ModuleList(middle.before).parameters(), *middle.tokens}
         self.is_early = [parameter in early for parameter in self.network.parameters()]
-        self.is_stream = family_of(backbone) is not None
+        family = family_of(backbone)
+        self.is_stream = family is not None and family.kind != "efficientnet"  # whose blocks end with batch norms
         self.is_small = isinstance(getattr(backbone, "layers", None), nn.Sequential) and not self.is_stream
         self.recorder = MapRecorder()
         middle.after.observe(self.recorder)

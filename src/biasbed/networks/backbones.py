@@ -153,9 +153,9 @@ def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
     architecture = resolve(name)
     if maps and not _may_have_stages(architecture):
         raise UsageError(
-            f"backbone={name} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or Swin of torchvision "
-            "or timm, and the method acts on the maps between their stages: take resnet18, timm:resnet50, ..., or "
-            "another method"
+            f"backbone={name} is no ResNet of basic or bottleneck blocks, no ViT, ConvNeXt or Swin of torchvision or "
+            "timm, and no EfficientNet of timm, and the method acts on the maps between their stages: take resnet18, "
+            "timm:resnet50, ..., or another method"
         )
     if resnet and not _is_resnet(architecture):
         raise UsageError(

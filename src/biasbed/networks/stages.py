@@ -1,7 +1,7 @@
-"""Stages of a network and the feature maps between its layers: ResNets, ViTs, ConvNeXts and Swins of both libraries.
+"""Stages of a network and the feature maps between its layers: ResNets, ViTs, ConvNeXts, Swins and EfficientNets.
 
 A ResNet, a ConvNeXt and a Swin have four stages of their own. The blocks of a ViT are shared out to four stages of
-nearly the same length.
+nearly the same length. Those of an EfficientNet end where a ResNet's do: at a 4th, 8th, 16th and 32nd of the image.
 
 Answers: Where are a network's stages, and how is a feature map read from tokens?
 """
@@ -21,6 +21,7 @@ from biasbed.errors import UsageError
 from biasbed.networks import hooks, resnet_parts
 
 COUNT = 4
+EFFICIENTNET_REDUCTIONS = (4, 8, 16, 32)  # of the image's side, at the end of each stage
 
 
 # --- feature maps in tensors ------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Place:
 class NetworkFamily:
     """Names of the parts of a library's networks of one kind."""
 
-    kind: Literal["vit", "convnext", "swin", "swin_v2"]
+    kind: Literal["vit", "convnext", "swin", "swin_v2", "efficientnet"]
     stem: tuple[str, ...]  # modules before the first stage
     sequence: str  # the stages, or in a ViT the blocks
     end: tuple[str, ...]  # modules after the last stage; the classifier comes last in torchvision's
@@ -145,6 +146,7 @@ FAMILIES: Mapping[str, Mapping[str, NetworkFamily]] = {
         "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", ("norm_pre",)),
         "SwinTransformer": NetworkFamily("swin", ("patch_embed",), "layers", ("norm",)),
         "SwinTransformerV2": NetworkFamily("swin_v2", ("patch_embed",), "layers", ("norm",)),
+        "EfficientNet": NetworkFamily("efficientnet", ("conv_stem", "bn1"), "blocks", ("conv_head", "bn2")),
     },
     "torchvision": {
         "VisionTransformer": NetworkFamily(
@@ -159,7 +161,7 @@ CLASSES = frozenset({"ResNet", *itertools.chain(*FAMILIES.values())})
 
 
 def family_of(backbone: nn.Module) -> NetworkFamily | None:
-    """Return the family of a ViT, ConvNeXt or Swin of timm or torchvision. None for any other network."""
+    """Return the family of a ViT, ConvNeXt or Swin of timm or torchvision, or EfficientNet of timm, else None."""
     for base in type(backbone).__mro__:
         library, _, module = base.__module__.partition(".")
         families = FAMILIES.get(library, {})
@@ -187,15 +189,15 @@ class Stages:
 
 
 def find(backbone: nn.Module) -> Stages:
-    """Return a network's stages. Raises UsageError if it is neither a ResNet nor a ViT, ConvNeXt or Swin."""
+    """Return a network's stages. Raises UsageError if it is neither a ResNet nor of a family."""
     family = family_of(backbone)
     if family is None:
         try:
             layers = resnet_parts.stages(backbone)
         except UsageError:
             raise UsageError(
-                f"{type(backbone).__name__} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or Swin "
-                "of torchvision or timm: this method needs one"
+                f"{type(backbone).__name__} is no ResNet of basic or bottleneck blocks, no ViT, ConvNeXt or Swin of "
+                "torchvision or timm, and no EfficientNet of timm: this method needs one"
             ) from None
         return Stages([backbone.get_submodule(name) for name in resnet_parts.STEM], [], [[layer] for layer in layers])
     names = {name for name, _ in backbone.named_modules()}
@@ -205,12 +207,26 @@ def find(backbone: nn.Module) -> Stages:
         return Stages(stem, [], _torchvision_stages(modules[1:]), _layout(backbone, family))
     if len(modules) < COUNT:
         raise UsageError(f"{type(backbone).__name__} has {len(modules)} blocks, too few for {COUNT} stages")
-    starts = [number * len(modules) // COUNT for number in range(COUNT + 1)]
+    starts = _efficientnet_starts(backbone) if family.kind == "efficientnet" else _even_starts(len(modules))
     stages = [modules[start:end] for start, end in itertools.pairwise(starts)]
     tokens = list(backbone.parameters(recurse=False))
     if family.library == "torchvision":
         tokens += backbone.get_submodule("encoder").parameters(recurse=False)
     return Stages(stem, tokens, stages, _layout(backbone, family))
+
+
+def _even_starts(count: int) -> list[int]:
+    """Return the first block of each stage and the number of blocks."""
+    return [number * count // COUNT for number in range(COUNT + 1)]
+
+
+def _efficientnet_starts(backbone: Any) -> list[int]:
+    """Return the first group of blocks of each stage and the number of groups, by the resolution that they end at."""
+    last = {level["reduction"]: int(level["stage"]) for level in backbone.feature_info}  # counted from 1
+    missing = [reduction for reduction in EFFICIENTNET_REDUCTIONS if reduction not in last]
+    if missing:
+        raise UsageError(f"this EfficientNet has no maps of a {missing[0]}th of the image's side, where a stage ends")
+    return [0, *(last[reduction] for reduction in EFFICIENTNET_REDUCTIONS)]
 
 
 def _torchvision_stages(modules: list[nn.Module]) -> list[list[nn.Module]]:
@@ -224,7 +240,7 @@ def _layout(backbone: Any, family: NetworkFamily) -> MapLayout:
         return MapLayout("tokens", 1, (side, side))
     if family.kind == "vit":
         return MapLayout("tokens", int(backbone.num_prefix_tokens), tuple(backbone.patch_embed.grid_size))
-    return MAPS if family.kind == "convnext" else CHANNELS_LAST
+    return MAPS if family.kind in ("convnext", "efficientnet") else CHANNELS_LAST
 
 
 def has_module(backbone: nn.Module, name: str) -> bool:

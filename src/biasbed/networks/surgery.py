@@ -8,6 +8,7 @@ after the norm before it, which is the same for a mask of zeros and ones and an 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -57,7 +58,8 @@ def main_path(backbone: nn.Module) -> list[Place]:
 
     ResNet: after every convolution of `main_path_convs`. ViT, ConvNeXt and Swin: after every layer that mixes positions
     (patch embedding, downsampling, depth-wise convolution, attention) and after every MLP, before what they compute is
-    scaled and added to the shortcut. Raises UsageError for a network or a block of another kind.
+    scaled and added to the shortcut. EfficientNet: after every convolution but those of squeeze-and-excitation. Raises
+    UsageError for a network or a block of another kind.
     """
     family = family_of(backbone)
     if family is None:
@@ -68,6 +70,8 @@ def main_path(backbone: nn.Module) -> list[Place]:
         return _torchvision_path(parts)
     if family.kind == "convnext":
         return _convnext_path(parts)
+    if family.kind == "efficientnet":
+        return [Place(conv) for conv in _efficientnet_convs(backbone)]
     places = [Place(backbone.get_submodule("patch_embed.proj"))]
     for modules in parts.stages:
         for module in modules:
@@ -84,6 +88,15 @@ def _convnext_path(parts: Stages) -> list[Place]:
             layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
             places += [Place(block.get_submodule("conv_dw")), Place(block.get_submodule("mlp"), layout)]
     return places
+
+
+def _efficientnet_convs(backbone: nn.Module) -> list[nn.Conv2d]:
+    """Return the convolutions of an EfficientNet or of a block of it, without those of squeeze-and-excitation."""
+    return [
+        module
+        for name, module in backbone.named_modules()
+        if isinstance(module, nn.Conv2d) and "se" not in name.split(".")
+    ]
 
 
 def _vit_block_path(block: nn.Module, parts: Stages) -> list[Place]:
@@ -155,14 +168,29 @@ def _child(block: nn.Module, name: str) -> nn.Module:
 
 @dataclass(frozen=True)
 class Window:
-    """Square of pixels that a convolution or pooling sees: side, stride and padding."""
+    """Square of pixels that a convolution or pooling sees: side, stride and padding.
+
+    is_same: the padding is as little as leaves a position per stride, one pixel more at the end than at the start if it
+    is odd (TensorFlow's networks).
+    """
 
     kernel: int = 1
     stride: int = 1
     padding: int = 0
+    is_same: bool = False
+
+    def pads(self, size: int) -> tuple[int, int]:
+        """Return the pixels before and after `size` pixels of one axis."""
+        if not self.is_same:
+            return self.padding, self.padding
+        positions = math.ceil(size / self.stride)
+        total = max((positions - 1) * self.stride + self.kernel - size, 0)
+        return total // 2, total - total // 2
 
     def then(self, after: Window) -> Window:
         """Return the window of this layer followed by another one, on the input of this layer."""
+        assert not self.is_same
+        assert not after.is_same
         return Window(
             self.kernel + (after.kernel - 1) * self.stride,
             self.stride * after.stride,
@@ -202,7 +230,8 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
     """Return the sites of the stem and of the first block of each of the first `num_stages` stages.
 
     ResNet: `stem_site` and `first_block_sites`. Others: from the image to the patches' embedding, and in a block from
-    its input to the map of its attention (window: one position) or to the norm after its depth-wise convolution.
+    its input to the map of its attention (window: one position) or to the norm after its depth-wise convolution. In an
+    EfficientNet from a block's convolution that sees more than one position to the norm after it.
     Raises UsageError for a network or a block of another kind.
     """
     family = family_of(backbone)
@@ -215,6 +244,10 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
     parts = find(backbone)
     if family.library == "torchvision":
         return _torchvision_sites(parts, num_stages)
+    if family.kind == "efficientnet":
+        conv, norm = parts.stem
+        sites = [Site(conv, norm, window_of(conv))]
+        return sites + [_efficientnet_site(modules[0]) for modules in parts.stages[:num_stages]]
     if family.kind == "convnext":
         (stem,) = parts.stem
         first = next(module for module in stem.modules() if isinstance(module, nn.Conv2d))
@@ -226,6 +259,15 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
         layout = CHANNELS_LAST if is_dynamic else replace(parts.layout, prefix=0)
         sites = [Site(projection, embedding, window_of(projection), target_layout=layout)]
     return sites + [_block_site(modules[0], parts) for modules in parts.stages[:num_stages]]
+
+
+def _efficientnet_site(blocks: nn.Module) -> Site:
+    """Return the site in the first of some blocks, at its first convolution that sees more than one position."""
+    block = next(blocks.children())
+    layers = list(block.children())
+    spatial = (n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2d) and _first(layer.kernel_size) > 1)
+    number = next(spatial)
+    return Site(layers[number], layers[number + 1], window_of(layers[number]))
 
 
 def _torchvision_sites(parts: Stages, num_stages: int) -> list[Site]:
@@ -299,7 +341,7 @@ class Tail(nn.Module):
 
 
 class TimmTail(nn.Module):
-    """Last stages of a ViT, ConvNeXt or Swin of timm, with its norm, pooling and classifier.
+    """Last stages of a ViT, ConvNeXt, Swin or EfficientNet of timm, with its norm, pooling and classifier.
 
     Maps what enters the first of these stages to logits [N,K]. `backbone` has the network's names and modules without
     those before that stage.
@@ -317,7 +359,7 @@ class TimmTail(nn.Module):
                 f"the last stages of {type(backbone).__name__} can't run alone, because all of its blocks share a "
                 f"position embedding ({shared[0]})"
             )
-        self._sequence, (self._norm,) = family.sequence, family.end
+        self._in_order = (family.sequence, *family.end)
         kept: list[nn.Module] = []
         for modules in find(backbone).stages[stage - 1 :]:
             kept += modules
@@ -336,7 +378,7 @@ class TimmTail(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         backbone: Any = self.backbone
-        for name in (self._sequence, self._norm):
+        for name in self._in_order:
             x = backbone.get_submodule(name)(x)
         return cast(Tensor, backbone.forward_head(x))
 
@@ -510,7 +552,7 @@ def middle(backbone: nn.Module) -> Middle:
     before = [*parts.stem, *first, *second]
     feature_info: Any = getattr(backbone, "feature_info", None)
     family = family_of(backbone)
-    is_timm = family is not None and family.library == "timm"
+    is_timm = family is not None and family.library == "timm" and family.kind != "efficientnet"
     channels = int(feature_info[1]["num_chs"]) if is_timm else _last_channels(before)
     return Middle(before, parts.input_of(3), channels, parts.tokens)
 
@@ -531,6 +573,8 @@ def window_of(module: Any) -> Window:
     if kernel is None:  # a norm, an activation
         return Window()
     span = _first(getattr(module, "dilation", 1)) * (_first(kernel) - 1) + 1
+    if module.padding == "same" or type(module).__name__ == "Conv2dSame":
+        return Window(span, _first(module.stride), is_same=True)
     return Window(span, _first(module.stride), _first(module.padding))
 
 
