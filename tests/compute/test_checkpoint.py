@@ -59,10 +59,6 @@ def change(path: Path, **parts: Any) -> None:
     torch.save({name: value for name, value in state.items() if value is not None}, path)
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:3000])
-
-
 # --- whole ------------------------------------------------------------------------------------------------------------
 
 

@@ -45,19 +45,6 @@ def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, 
     assert size < 8 or not np.array_equal(rows, other)
 
 
-@settings(max_examples=60)
-@given(sizes=st.tuples(st.integers(4, 40), st.integers(2, 40)), world=st.integers(1, 4), step=st.integers(0, 30))
-def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: int) -> None:
-    main = stream(list(sizes), [0.5, 0.5], 12)
-    whole = BatchPlan({MAIN: main}, seed=1).keys(step)
-    plans = [BatchPlan({MAIN: main}, 1, rank, world) for rank in range(world)]
-    parts = [plan.keys(step) for plan in plans]
-    assert sorted(key for part in parts for key in part) == sorted(whole)
-    weights = [plan.weight(step) for plan in plans]
-    assert sum(weights) == pytest.approx(world)
-    assert weights == pytest.approx([len(part) * world / len(whole) for part in parts])
-
-
 @settings(max_examples=40)
 @given(clean=st.integers(6, 50), extra=st.integers(3, 50))
 def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: int) -> None:

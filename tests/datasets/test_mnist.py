@@ -13,7 +13,7 @@ from biasbed.data.source import MemorySource, Source
 from biasbed.datasets import mnist
 from biasbed.errors import UsageError
 from helpers.domain_tree import data_set
-from helpers.mnist_files import digits, idx, make_mnist
+from helpers.mnist_files import digits, make_mnist
 
 BOTH = ("colored_mnist", "rotated_mnist")
 
@@ -132,10 +132,6 @@ def _cut_when_packed(path: Path) -> None:
     content = gzip.compress(path.read_bytes())
     path.unlink()
     path.with_name(f"{path.name}.gz").write_bytes(content[: len(content) // 2])
-
-
-def _other_size(path: Path) -> None:
-    path.write_bytes(idx(np.zeros((60, 32, 32), np.uint8)))
 
 
 @pytest.mark.parametrize(

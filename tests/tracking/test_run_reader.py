@@ -109,16 +109,6 @@ def file(tracking: str) -> Path:
     return path
 
 
-def test_tables_of_runs_tags_params_and_latest_metrics(run_id: str, tracking: str, file: Path) -> None:
-    client = MlflowClient(tracking)
-    expected = client.get_run(run_id)
-    runs = run_reader.read_runs(file, [expected.info.experiment_id], {"biasbed.kind": "train"})
-    assert [run.info.run_id for run in runs] == [run_id]
-    assert described(runs[0]) == described(expected)
-    client.delete_run(run_id)
-    assert run_reader.read_runs(file, [expected.info.experiment_id], {}) == []
-
-
 def test_table_of_metrics(run_id: str, tracking: str, file: Path) -> None:
     history = MlflowClient(tracking).get_metric_history(run_id, "val/loss/val")
     expected = sorted((m.key, m.step, m.timestamp, m.value) for m in history)

@@ -1,4 +1,4 @@
-"""Results that `sync` sends, and those that it leaves: results that are not whole, notes that can't be read."""
+"""A finished training that goes on, offline: nothing of it is sent before it ends again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.children import Command
 from helpers.runs import run_folders
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:300])
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +28,6 @@ def offline(finished: Path, tracking: str, tmp_path: Path) -> Path:
     """The folder of that training, in this test's own output folder."""
     shutil.copytree(finished, tmp_path / "home", symlinks=True)
     return run_folders(tmp_path / "home")[0]
-
-
-# --- results ----------------------------------------------------------------------------------------------------------
-
-
-def emptied(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def within_a_name(path: Path) -> None:
-    """A byte that is no text, where JSON can be read all the same."""
-    path.write_bytes(path.read_bytes().replace(b"accuracy", b"acc\xffracy", 1))
 
 
 def test_a_finished_training_that_goes_on_is_not_done_until_it_ends_again(
