@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from biasbed import measures, record
@@ -21,8 +19,6 @@ from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.biased_data import BIASED_DATA
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
-from biasbed.analysis.statistics import friedman
-from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
 from biasbed.plugins.layouts import layout_file
 from biasbed.plugins.layouts.section import LAYOUTS, lay_out
@@ -110,34 +106,6 @@ def test_one_aligned_accuracy_would_be_beyond_all_images(values: Mapping[str, di
 def test_the_mean_of_the_rest(values: tuple[float, float], expected: float) -> None:
     assert measures.derive("remainder", values, (50.0, 50.0)) == pytest.approx(expected)
     assert measures.derive("remainder", values, (50.0,)) is None
-
-
-# --- tests over the data sets -----------------------------------------------------------------------------------------
-
-
-def over_data_sets(paper: PaperOfCells, without_bar: bool) -> RankTests:
-    """Means over severities of unbiased accuracy; without BAR all methods, else those that have it."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for (_, row), of_row in paper.cells.items():
-        for (column, measure), cell in of_row.items():
-            data = column.partition("-")[0]
-            if measure == "accuracy" and not (without_bar and data == "bar_ac"):
-                values.setdefault(row, {}).setdefault(data, []).append(cell["value"])
-    means = {row: {data: statistics.fmean(all_of) for data, all_of in of_row.items()} for row, of_row in values.items()}
-    return friedman.compare(pd.DataFrame(means).dropna(axis="columns"), alpha=0.05, noun="data set")
-
-
-@pytest.mark.parametrize(
-    ("without_bar", "methods", "sets", "chi2"), [(False, 7, 4, 0.857), (True, 9, 3, 3.111)], ids=["four", "without BAR"]
-)
-def test_what_the_omnibus_test_says(
-    paper: PaperOfCells, without_bar: bool, methods: int, sets: int, chi2: float
-) -> None:
-    tests = over_data_sets(paper, without_bar)
-    assert tests.friedman is not None
-    assert (len(tests.algorithms), len(tests.sets)) == (methods, sets)
-    assert tests.friedman.chi2 == pytest.approx(chi2, abs=5e-4)
-    assert not tests.significant
 
 
 # --- imported and analysed --------------------------------------------------------------------------------------------
