@@ -1,4 +1,4 @@
-"""Folders that are links to one another: images that train would test, too."""
+"""Folders that are links to one another, whose images would train and test, and folders of cue conflicts."""
 
 from __future__ import annotations
 
@@ -41,3 +41,21 @@ def test_two_domains_that_are_one_folder_are_refused(root: Path) -> None:
         open_suite(resolve(words))
     (root / "again").unlink()
     open_suite(resolve(words))
+
+
+def test_folders_that_name_two_classes_are_cue_conflicts(root: Path) -> None:
+    for shape in ("cat", "dog"):
+        for texture in ("cat", "dog"):
+            (root / "mixed" / shape / texture).mkdir(parents=True)
+            image = Image.fromarray(np.zeros((12, 12, 3), np.uint8))
+            image.save(root / "mixed" / shape / texture / "1.png")
+    config = resolve({"suite": "folders", "data_dir": str(root), "train": "photo", "sets": "mixed,sketch"})
+    mixed, sketch = open_suite(config).sets
+    assert mixed.source.y.tolist() == [0, 0, 1, 1]
+    assert mixed.source.bias is not None
+    assert mixed.source.bias.tolist() == [0, 1, 0, 1]
+    assert "shape_bias" in mixed.measured
+    assert sketch.source.bias is None
+    Image.new("RGB", (12, 12)).save(root / "mixed" / "cat" / "1.png")
+    mixed, sketch = open_suite(config).sets
+    assert mixed.source.bias is None

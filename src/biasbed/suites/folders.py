@@ -2,7 +2,7 @@
 
 Images are `data_dir/<folder>/<class>/<image>`. `train=` names the training folder, `sets=` the test folders (default:
 all others). A seeded part of the training images is held out for validation
-(`data/folders.py`, `split`).
+(`data/folders.py`, `split`). A folder `<folder>/<shape's class>/<texture's class>/<image>` is tested as cue conflicts.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
+from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
 from biasbed.datasets.base import DataSet, OwnFolder
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.suites.files import FileSettings, FileSuite
-from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite
 
 
@@ -84,7 +87,11 @@ class Folders(FileSuite[FileSettings]):
         classes = tuple(folders.class_folders(root / (train_name or tests[0])))
         transform, description = transforms.make_photo_transform(config.image_size, config.preprocess)
         test_as = partial(EvaluationSet, transform=transform, preprocessing=description)
-        sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
+        sets = []
+        for name in tests:
+            source = with_textures(folders.open_folder(root / name, slugs[name], classes))
+            named = () if source.bias is None else CUE_MEASURES
+            sets.append(test_as(slugs[name], source, measures=named))
         images = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
         held_out = "val" if "val" not in slugs.values() else "held_out"
         suite = self.of_files(classes, sets, images, partial(test_as, held_out))
@@ -98,8 +105,26 @@ class Folders(FileSuite[FileSettings]):
         return [name for name in names if name in selected]
 
 
+def with_textures(source: FolderSource) -> FolderSource:
+    """Return images whose folders name a class twice, as `cat/dog/1.png`, with the second one, the texture's, as bias.
+
+    Other images are returned as they are.
+    """
+    numbers = {name: number for number, name in enumerate(source.classes)}
+    textures = []
+    for image in source.ids:
+        folders_above = image.split("/")[:-1]
+        if len(folders_above) != 2 or folders_above[1] not in numbers:
+            return source
+        textures.append(numbers[folders_above[1]])
+    return replace(source, bias=np.array(textures, dtype=np.int64))
+
+
 def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a remark if each class holds the same folders and no image: classes may then be domains."""
+    """Return a remark if each class holds the same folders and no image: classes may then be domains.
+
+    Folders named after the classes are the textures of cue conflicts.
+    """
     inside: list[str] = []
     with reading():
         for name in classes:
@@ -107,6 +132,8 @@ def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
             if images or len(subfolders) < 2 or inside not in ([], subfolders):
                 return ()
             inside = subfolders
+    if set(inside) == set(classes):
+        return ()
     return (
         f"each class of {folder} ({listed(classes, 5)}) holds the folders {listed(inside, 5)}: if these are the "
         f"classes, it is a data set of domains: suite=domains train={folder.name}",
