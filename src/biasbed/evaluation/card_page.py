@@ -213,20 +213,29 @@ class CardPage:
         """Yield sentences with the headline numbers."""
         for decisions in self.plain[:1]:
             score = MEASURES[self._headline(decisions)](decisions)
-            yield f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %."
+            sentence = f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %"
+            if self._exceeds_chance(decisions):
+                yield f"{sentence}."
+            else:
+                yield f"{sentence}, which is not shown to exceed chance, {100 * self._chance(decisions):.1f} %."
         for decisions in self.suppressed:
             parts = []
             for measure in WITHOUT:
                 value = self._metric(measure, decisions.set)
                 if measure.startswith(RELIANCE) and not math.isnan(value):
                     parts.append(f"{100 * value:.1f} % without {measure.removeprefix(RELIANCE)}")
-            if parts:
+            original = self._original_set(decisions)
+            tested = {shown.set: shown for shown in self.plain}
+            if parts and self._exceeds_chance(tested[original]):
                 yield (
                     f"Of its {self._score_name(decisions)} above chance on {self._original(decisions)} it loses "
                     f"{', '.join(parts)}."
                 )
             else:
-                yield f"Its reliance can't be told: it is no better than chance on {self._original(decisions)}."
+                yield (
+                    "Its reliance can't be told: it is not shown to be better than chance on "
+                    f"{self._original(decisions)}."
+                )
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what the model and the images are, as names and values."""
@@ -414,9 +423,13 @@ class CardPage:
     # --- names and values ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _original(decisions: Decisions) -> str:
+    def _original_set(decisions: Decisions) -> str:
+        """Return the set whose images are suppressed."""
+        return decisions.set.removesuffix(WHOLE_SUFFIX).removesuffix(SUFFIX)
+
+    def _original(self, decisions: Decisions) -> str:
         """Return the display name of the set whose images are suppressed."""
-        return display_name(decisions.set.removesuffix(WHOLE_SUFFIX).removesuffix(SUFFIX))
+        return display_name(self._original_set(decisions))
 
     @staticmethod
     def _headline(decisions: Decisions) -> str:
@@ -430,6 +443,12 @@ class CardPage:
     def _chance(self, decisions: Decisions) -> float:
         member = self.sets[decisions.set]
         return member.task.chance(self._headline(decisions), member.source.y, len(member.source.classes))
+
+    def _exceeds_chance(self, decisions: Decisions) -> bool:
+        """Return True if chance is below the interval of the accuracy; of several labels, below the headline."""
+        if decisions.targets is None:
+            return accuracy_interval(decisions)[0] > self._chance(decisions)
+        return MEASURES[self._headline(decisions)](decisions) > self._chance(decisions)
 
     def _metric(self, measure: str, name: str) -> float:
         """Return a measure of a set; NaN if there is none."""
