@@ -118,9 +118,9 @@ class PrepareOptions:
 
     what: str = setting(
         "none",
-        "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr, "
-        "corruptions), a data set (waterbirds), packed: a suite's images in few files, unpacked: an image folder of "
-        "shards, <file>.py:<Class> of your own, or check: whether the data are complete",
+        "a network (style_network, cae_network, edsr_network), images (stylized, conflicts, deepaug_cae, "
+        "deepaug_edsr, corruptions), a data set (waterbirds), packed: a suite's images in few files, unpacked: an "
+        "image folder of shards, <file>.py:<Class> of your own, or check: whether the data are complete",
     )
 
     def __post_init__(self) -> None:

@@ -36,11 +36,14 @@ class Stylization:
     def redraw(self, generator: torch.Generator) -> None:
         """Do nothing: the network stays as it is."""
 
-    @torch.inference_mode()
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """Return an image [3,H,W] in [0,1] in another style; style images that can't be read are skipped."""
-        pictures = (image, self._style(generator))
-        content, style = (shrink(picture, self.size)[None].to(self.device) for picture in pictures)
+        return self.restyle(image, self._style(generator))
+
+    @torch.inference_mode()
+    def restyle(self, image: Tensor, style_image: Tensor) -> Tensor:
+        """Return an image [3,H,W] in [0,1] in the style of another one."""
+        content, style = (shrink(picture, self.size)[None].to(self.device) for picture in (image, style_image))
         return self.network.transfer(content, style, self.alpha)[0].clamp(0, 1).cpu()
 
     def _style(self, generator: torch.Generator) -> Tensor:
