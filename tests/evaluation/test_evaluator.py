@@ -144,6 +144,7 @@ def test_decisions_of_two_ranks_are_put_in_the_set_s_order(model: nn.Module) -> 
         assert np.array_equal(getattr(found["set"], name), getattr(reference, name)), name
 
 
+@pytest.mark.slow
 def test_one_and_two_processes_decide_alike_from_one_checkpoint(image_root: Path, tmp_path: Path) -> None:
     """The whole way: two processes resume, at its end, the checkpoint of a finished training, and evaluate it."""
     words = [

@@ -107,7 +107,7 @@ KILLS = [
     ("staged", "step", 8, 1),  # the last stage has begun, and no checkpoint says so
     ("staged", "step", 6, 2),
     ("swad", "step", 8, 1),
-    ("ema", "step", 6, 1),
+    slow("ema", "step", 6, 1),
     slow("staged", "step", 4, 1),  # within the first stage: it begins anew
     slow("staged", "stage", 2, 1),  # after the pass
     slow("lff_like", "step", 6, 2),
