@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.errors import UsageError, shown
-
-CLEAR = 3.0  # times that one axis' means must vary as much as the other's to tell which is which
 
 
 class Axes(NamedTuple):
@@ -27,29 +24,32 @@ class Evidence(NamedTuple):
     rows: Sequence[str]
     columns: Sequence[str]
     leaves: Sequence[str]  # lowest names of the columns
-    numbers: Sequence[Mapping[int, float]]  # of each row by column
     averages_rows: bool  # a row averages the others
     averages_columns: bool
     bold: Sequence[tuple[int, int]]  # (row, column)
     has_difference: bool  # of two columns, in a third
+    is_mapping: bool  # of names to scores, which JSON files hold
 
 
 def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     """Return what lines and columns are. Raises UsageError if nothing tells.
 
     option: `rows=` of the user. In order: the head of the column of names; an average beside the data sets; names
-    that are usual; the best number in bold, which stands once a data set; and data sets differ in difficulty more than
-    methods do in quality.
+    that are usual; and the best number in bold, which stands once a data set.
     """
     if option != "auto":
         return _said(option == "methods", f"rows={option}")
     head = say.letters(evidence.head)
     if head in say.DATASETS and head not in say.METHODS:
         return _said(False, "as the head of the first column says")
+    if head in say.METRICS:
+        return _said(False, "as the head of the first column says")
     if head in say.METHODS and head != "name":
         return _said(True, "as the head of the first column says")
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
+    if say.is_variant(evidence.head) and _by_measures(evidence):  # pretraining on some data, and its measures
+        return _said(True, "as measures are")
     if evidence.has_difference:
         return _said(False, "as the column of their difference shows")
     for vote, why in (
@@ -63,11 +63,8 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
             return _said(rows_are_methods, why)
     if say.is_variant(evidence.head) or head == "name":
         return _said(True, "as the head of the first column says")
-    rows_vary, columns_vary = _variation(evidence)
-    if columns_vary > CLEAR * rows_vary:
-        return _said(True, "as the columns' means differ more")
-    if rows_vary > CLEAR * columns_vary:
-        return _said(False, "as the lines' means differ more")
+    if evidence.is_mapping:
+        return _said(True, "as mappings of names to scores are")
     if not evidence.rows or not evidence.columns:
         raise UsageError(f"{source}: no line is left that could be a method or a data set")
     raise UsageError(
@@ -86,8 +83,8 @@ def _said(rows_are_methods: bool, why: str) -> Axes:
 def _by_names(evidence: Evidence) -> bool | None:
     """Return what usual names say; backbones are methods only if nothing else is one."""
     rows, columns = evidence.rows, evidence.columns
-    straight = _count(say.OF_METHODS, rows) + _count(say.OF_DATA, columns)
-    turned = _count(say.OF_DATA, rows) + _count(say.OF_METHODS, columns)
+    straight = _count(say.OF_METHODS, rows) + _count(say.OF_DATA, columns) + _count(say.OF_SPLITS, columns)
+    turned = _count(say.OF_DATA, rows) + _count(say.OF_METHODS, columns) + _count(say.OF_SPLITS, rows)
     if straight != turned:
         return straight > turned
     straight, turned = _count(say.BACKBONES, rows), _count(say.BACKBONES, columns)
@@ -96,8 +93,8 @@ def _by_names(evidence: Evidence) -> bool | None:
     return None
 
 
-def _count(pattern: object, names: Sequence[str]) -> int:
-    return sum(bool(pattern.search(name.replace("_", " "))) for name in names)  # type: ignore[attr-defined]
+def _count(pattern: re.Pattern[str], names: Sequence[str]) -> int:
+    return sum(bool(pattern.search(name.replace("_", " "))) for name in names)
 
 
 def _by_numbers(evidence: Evidence) -> bool | None:
@@ -110,7 +107,8 @@ def _by_numbers(evidence: Evidence) -> bool | None:
 
 def _by_measures(evidence: Evidence) -> bool | None:
     """Return True if the columns are measures, False if the lines are."""
-    columns, rows = _share_of_measures(evidence.leaves), _share_of_measures(evidence.rows)
+    columns = max(map(_share_of_measures, (evidence.leaves, evidence.columns)))
+    rows = _share_of_measures(evidence.rows)
     if max(columns, rows) < 0.7 or columns == rows:
         return None
     return columns > rows
@@ -136,20 +134,6 @@ def _by_bold(evidence: Evidence) -> bool | None:
     if fills_columns != fills_rows and len(evidence.bold) < 0.6 * num_rows * num_columns:
         return fills_columns
     return None
-
-
-def _variation(evidence: Evidence) -> tuple[float, float]:
-    """Return how much the means of lines, and those of columns, vary."""
-    by_row = [list(numbers.values()) for numbers in evidence.numbers if numbers]
-    by_column: dict[int, list[float]] = {}
-    for numbers in evidence.numbers:
-        for column, value in numbers.items():
-            by_column.setdefault(column, []).append(value)
-    means = [statistics.fmean(values) for values in by_row]
-    column_means = [statistics.fmean(values) for values in by_column.values()]
-    spread_of_rows = statistics.stdev(means) if len(means) > 1 else 0.0
-    spread_of_columns = statistics.stdev(column_means) if len(column_means) > 1 else 0.0
-    return spread_of_rows, spread_of_columns
 
 
 def suspect_swap(methods: Sequence[str], datasets: Sequence[str]) -> str:

@@ -171,7 +171,8 @@ def _continues_head(grid: Grid, count: int) -> bool:
     if not grid.num_head_rows and not row[0] and len(set(heads)) < len(heads):  # as pandas writes two levels
         return len(set(levels)) == len(head) - 1
     starts_head = not head[0] or say.letters(head[0]) in say.GENERIC or say.letters(head[0]) in say.METHODS
-    return starts_head and say.letters(row[0]) in say.SECOND_HEADS and not all(map(is_figure, heads))
+    first = next(filter(None, row))
+    return starts_head and say.letters(first) in say.SECOND_HEADS and not all(map(is_figure, heads))
 
 
 def _are_head_words(texts: Sequence[str]) -> bool:

@@ -96,6 +96,14 @@ KNOWN = (
         least=6,
     ),
     SetWithParts(
+        "Cityscapes",
+        _split_parts(
+            "road sidewalk|sw building|build wall fence pole trafficlight|tlight|light trafficsign|tsign|sign "
+            "vegetation|veg terrain sky person rider car truck bus train motorbike|motorcycle|motor|mbike bicycle|bike"
+        ),
+        least=10,
+    ),
+    SetWithParts(
         "MVTec",
         _split_parts(
             "bottle cable capsule carpet grid hazelnut|hazel leather metalnut|metal pill screw tile toothbrush "

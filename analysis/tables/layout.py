@@ -75,6 +75,12 @@ def _find_layout(
         raise UsageError(
             f"{body.grid.source}: no column says the method of a run: name it with method=; the columns are {heads}"
         )
+    if columns.dataset is not None and settings.rows == "auto" and _is_straight_by_names(body, columns):
+        columns.method, columns.dataset = columns.dataset, None
+        note = (
+            "lines are methods and columns data sets, by their names and against the head (`rows` as datasets turns it)"
+        )
+        return Layout(columns, "straight", columns.method, note)
     if columns.dataset is not None and settings.rows != "methods":
         name_columns = _name_columns(body, columns)
         if (
@@ -134,6 +140,15 @@ def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:
     return not any(map(say.OF_DATA.search, heads)) and not any(map(say.is_metric, heads))
 
 
+def _is_straight_by_names(body: Body, columns: TableColumns) -> bool:
+    """Return True if the head calls the lines data sets, and the columns are data sets by name, and no line."""
+    heads = [body.leaf(column) for column in columns.scores]
+    are_sets = [bool(say.OF_DATA.search(head)) for head in heads]
+    if any(map(say.OF_METHODS.search, heads)) or sum(are_sets) < 0.7 * len(heads) or len(heads) < 2:
+        return False
+    return not any(map(say.OF_DATA.search, body.cells(columns.dataset or 0)))
+
+
 def _say_columns(body: Body, columns: TableColumns) -> str:
     roles = (("method", columns.method), ("data set", columns.dataset), ("part", columns.part), ("seed", columns.seed))
     said = [f"{role} '{body.name(column)}'" for role, column in roles if column is not None]
@@ -187,7 +202,10 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
     properties = [
         name
         for name in names
-        if say.has_word(name, say.PROPERTIES) or say.is_measure_like(name) or say.says(name, say.SCORES)
+        if say.has_word(name, say.PROPERTIES)
+        or say.is_measure_like(name)
+        or say.says(name, say.SCORES)
+        or say.OF_SPLITS.search(name)
     ]
     if len(properties) >= 0.7 * len(names):
         raise UsageError(
@@ -199,7 +217,8 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
 def _nameless(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:
     """Return the layout of a table without a column of names: lines are data sets, called row 1, 2, ..."""
     are_measures = any(say.is_metric(body.leaf(column)) for column in columns.scores)
-    if len(columns.scores) < 2 or are_measures or body.grid.format not in ("DataFrame", "CSV"):
+    is_guess = body.grid.format != "DataFrame" and settings.rows == "auto"
+    if len(columns.scores) < 2 or are_measures or is_guess:
         raise UsageError(f"{body.grid.source}: no column names the methods: name it with method=")
     kind = "straight" if settings.rows == "methods" else "turned"
     return Layout(columns, kind, None, "lines have no names; they are data sets and columns methods (`rows` turns it)")
@@ -218,9 +237,9 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
         rows=[names[row] for row in plain],
         columns=[" ".join(paths[column]) for column in columns.scores if column not in averaging],
         leaves=[say.without_arrow(paths[column][-1]) for column in columns.scores if paths[column]],
-        numbers=[numbers[row] for row in plain],
         averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
         averages_columns=bool(averaging),
         bold=bold,
         has_difference=len(columns.scores) == 2 and any(DIFFERENCE in reason for _, reason in columns.left_out),
+        is_mapping=body.grid.format == "JSON" and not body.leaf(name_column),
     )

@@ -95,6 +95,7 @@ def clean_html(raw: str) -> str:
     text = re.sub(r"<(del|s|strike|script|style)\b[^>]*>.*?</\1>", " ", text, flags=re.S | re.I)
     text = re.sub(r"<img\b[^>]*>", " ", text, flags=re.I)
     text = re.sub(r"<(sub|sup)\b[^>]*>(.*?)</\1>", _lowered, text, flags=re.S | re.I)
+    text = re.sub(r"<(?:sub|sup)\b[^>]*>", " ", text, flags=re.I)  # never closed
     text = _TAG.sub("", text)
     text = html.unescape(html.unescape(text))
     text = _EMOJI.sub(_sign_of_emoji, text)

@@ -42,6 +42,8 @@ def find_meanings(paths: Sequence[tuple[str, ...]], hint: str = "") -> tuple[lis
     depth = max(map(len, paths), default=0)
     aligned = [("",) * (depth - len(path)) + path for path in paths]
     kinds = [_kind_of_level([path[level] for path in aligned], is_last=level == depth - 1) for level in range(depth)]
+    if kinds[-2:] == ["name", "name"] and len({path[-1] for path in aligned}) == 1 < len(aligned):
+        kinds[-1] = "none"  # one text below all names tells nothing apart
     if kinds[-2:] == ["name", "name"] and _are_measures_above(aligned):
         kinds[-2] = "metric"
     if "name" not in kinds and "metric" not in kinds:
@@ -253,7 +255,8 @@ def _without_percent(name: str) -> str:
 def _shared_measures(names: Sequence[str]) -> set[str]:
     """Return the measures that end the heads of several data sets, in small letters."""
     counts = Counter(_without_percent(name).split()[-1].lower() for name in set(names) if " " in name)
-    return {word for word, count in counts.items() if count > 1 and say.is_metric(word)}
+    least = {word: len(names) // 2 if word in say.AMBIGUOUS else 1 for word in counts}  # CLEVR Distance is a data set
+    return {word for word, count in counts.items() if count > least[word] and say.is_metric(word)}
 
 
 def _is_named_by_letters(name: str, shared: Set[str]) -> bool:

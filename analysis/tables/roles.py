@@ -18,7 +18,7 @@ from biasbed.settings import nearest
 _WITH_UNIT = re.compile(r"[0-9.,]+\s*(?:[kKMBGT]|[KMGT]i?B)", re.ASCII)
 _COST = re.compile(
     r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b|"
-    r"\((?:fps|ms|[gm]b|qps|(?-i:[KMG]))\)",
+    r"速度|延时|存储|时间|参数|\((?:fps|ms|[gm]b|qps|(?-i:[KMG]))\)",
     re.I,
 )
 COST = "a setting or cost"
@@ -180,6 +180,7 @@ def _take_by_heads(
     if columns.method is None and settings.method != "none":
         heads = [column for column in free if say.says(head[column], say.METHODS)]
         heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
+        heads = [column for column in heads if not _are_links(body.cells(column))]
         _refuse_side_by_side(body, heads, numeric)
         heads.sort(key=lambda column: (is_missing(body.cells(column)[0]), say.METHODS.index(say.letters(head[column]))))
         columns.method = heads[0] if heads else _ends_with_method(body, free)
@@ -232,6 +233,11 @@ def _are_seeds(cells: ParsedCells, column: int) -> bool:
 def _is_split_or_metric(texts: Sequence[str]) -> bool:
     filled = list(filter(None, texts))
     return bool(filled) and all(map(say.split_kind, filled))
+
+
+def _are_links(texts: Sequence[str]) -> bool:
+    """Return True for texts that say only that something can be had, such as `Download`."""
+    return set(map(say.letters, texts)) - {""} <= {"download", "link", "model", "here", "checkpoint"} and any(texts)
 
 
 def _take_signs(body: Body, columns: TableColumns, texts: list[int]) -> list[int]:
@@ -349,7 +355,7 @@ def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
     """Return the columns of 0 and 1 alone, if most columns have decimals or all are such."""
     flags = {column for column in numeric if set(filter(None, body.cells(column))) <= {"0", "1"}}
     decimals = [column for column in numeric if "." in "".join(body.cells(column))]
-    return flags if len(flags) < len(decimals) or len(flags) == len(numeric) > 1 else set()
+    return flags if len(flags) <= len(decimals) or len(flags) == len(numeric) > 1 else set()
 
 
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:
@@ -360,7 +366,9 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     texts = [text for text in body.cells(column) if not is_missing(text)]
     spoken = set(say.split_words(leaf))
     are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
-    if say.has_word(leaf, say.RANKS if are_whole else say.RANKS - say.POSITIONS):
+    is_measure = say.is_metric(leaf) and bool(re.search(r"\d", leaf))  # Rank@1
+    is_rank = say.has_word(leaf, say.RANKS if are_whole else say.RANKS - say.POSITIONS) and not is_measure
+    if is_rank or any(map(say.is_rank, body.path(column)[:-1])):
         return "a rank"
     if say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column):
         return "the harmonic mean of others"
@@ -429,7 +437,7 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         or measured[-1] in say.COSTS
         or outside[0] in ("crop", "lr", "cost", "price")
     ):
-        return not say.is_metric(leaf)
+        return not (say.is_metric(leaf) or say.has_word(leaf, say.CLEAR_MEASURES))
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
     if leaf and _COST.search(leaf):

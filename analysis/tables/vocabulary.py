@@ -36,7 +36,7 @@ DATASETS = _ordered(
 METHOD_NOUNS = _terms("method methods model models llm algorithm algorithms config classifier network detector")
 PARTS = _terms("domain environment env shift corruption subset category target testenv testdomain")
 BLOCKS = _ordered("block benchmark suite collection datasetgroup dataset data family")
-METRICS = _ordered("metric metrics measure measures criterion metricname 指标 métrique metrik")
+METRICS = _ordered("metric metrics measure measures criterion metricname evaluationmetric 指标 métrique metrik")
 SEEDS = _ordered("seed seeds randomseed run trial fold repeat repetition replicate randomstate")
 SCORES = _ordered(
     """
@@ -106,6 +106,7 @@ HIGHER = _terms(
     coverage 准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도
     точность rappel précision genauigkeit exactitud
     precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
+    sdr sdri snr sisnr sisdr sisdri pesq stoi
     acc1 acc5 success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
     """
 )
@@ -118,6 +119,9 @@ LOWER = _terms(
     rce rmce arerr der dcf mindcf
     """
 )
+CLEAR_MEASURES = _terms(
+    "accuracy acc f1 auc auroc map miou iou bleu 准确率"
+)  # also with a setting: `accuracy with crop`
 # Words of measures that names of data sets also have.
 AMBIGUOUS = _terms(
     """
@@ -133,12 +137,14 @@ _FILLERS = _terms(
     image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
-    cal highest lowest
+    cal highest lowest float int8 fp16 fp32
     """
 )
 _EXTRA = re.compile(
-    r"ap_?[sml]|r[12]|(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I
+    r"ap_?[sml]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
+    re.I,
 )
+_RANK_AT = re.compile(r"rank\s?[@-]?\s?\d+", re.I)  # share of queries whose match is among the first
 VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
 TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")
@@ -178,6 +184,7 @@ FLAGS = _terms("yes no true false ✓ ✗ √ × x -")
 # Last words of a line of a table of settings.
 LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
 TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
+_LANGUAGE = "(?:ar|bg|cs|da|de|el|en|es|et|fi|fr|gu|hi|hu|it|ja|ko|lt|lv|nl|pl|pt|ro|ru|sv|tr|uk|vi|zh)"
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
     r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
@@ -186,8 +193,9 @@ OF_DATA = re.compile(
     r"civilcomments|multinli|\bmnli|\bsst|\bqnli|\bqqp|\brte\b|\bcola\b|textures?\b|\blsun|visda|cityscapes|\bade20k|"
     r"\bvoc\b|kvasir|\betis|clinicdb|bottle|transistor|toothbrush|\barc\b|humaneval|mbpp|\bbbh\b|c-?eval|cmmlu|cora\b|"
     r"citeseer|pubmed|ogbn|walker2d|hopper|halfcheetah|antmaze|usps|gauss|\bfog\b|frost|jpeg|afhq|ffhq|kitti|\bnyu|"
+    r"vqa|\bgqa\b|vizwiz|\bpope\b|mm-?bench|wiki-?cs\b|"
     r"tatoeba|flores|\bwmt|librispeech|physionet|\bucr\b|adult\b|german credit|housing|wine\b|\biris\b|"
-    r"[a-z]\s?(?:→|->|⇒)\s?[a-z]",
+    rf"[a-z]\s?(?:→|->|⇒)\s?[a-z]|\b{_LANGUAGE}[-–]{_LANGUAGE}\b",
     re.I,
 )
 BACKBONES = re.compile(
@@ -195,6 +203,7 @@ BACKBONES = re.compile(
     r"\bdino|regnet|inception|\bbit-|\bbeit|mixer|wide.?res|\bwrn|\bbert\b|roberta|googlenet|cait\b|xception|\bgcn\b|\bgin\b",
     re.I,
 )
+OF_SPLITS = re.compile(r"(?:^|[ _])(?:test|eval|valid|val|dev)(?=[\W_\d]|$)", re.I)  # `test-clean` is a data set
 OF_METHODS = re.compile(
     r"\bmodel\b|(?:fix|mix|flex)match|pseudo.?label|mean.?teacher|\bsupervised\b|\bvat\b|\bmethod\b|\bclassifier\b|\berm\b|\birm\b|group.?dro|\bcoral\b|\bdann\b|\bcdan|\bmldg\b|sagnet|\bswad\b|\bmiro\b|\bvrex\b|\bmmd\b|\brsc\b|"
     r"mixstyle|\bmixup|cutmix|augmix|randaugment|deepaugment|infodrop|padain|\btent\b|\bcotta\b|\beata\b|\brotta\b|\blame\b|"
@@ -252,6 +261,8 @@ def direction(name: str) -> str:
     if by_arrow:
         return by_arrow
     name = without_unit(name)
+    if _RANK_AT.fullmatch(name):
+        return "yes"
     measure, at, _ = name.partition("@")  # `TPR @ FPR 0.01`
     if at and (of_measure := direction(measure)):
         return of_measure
@@ -273,7 +284,7 @@ def direction(name: str) -> str:
 def is_metric(name: str) -> bool:
     """Return True if a name is that of a measure, and of nothing else."""
     text = without_unit(name)
-    if _EXTRA.fullmatch(text.strip()):
+    if _EXTRA.fullmatch(text.strip()) or _RANK_AT.fullmatch(text):
         return True
     spoken = [word for word in split_words(text) if not word.isdigit()]
     if not spoken:

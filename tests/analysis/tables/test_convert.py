@@ -107,7 +107,7 @@ def test_a_block_is_joined_of_columns_of_one_direction(tmp_path: Path) -> None:
 
 def test_directions_follow_from_arrows_words_and_captions(tmp_path: Path) -> None:
     text = (
-        "| M | A (↑) | B ↓ | C error | D |\n|---|---|---|---|---|\n"
+        "| Method | A (↑) | B ↓ | C error | D |\n|---|---|---|---|---|\n"
         "| x | 1.5 | 2.5 | 3.5 | 1.1 |\n| y | 1.7 | 2.2 | 3.9 | 2.1 |\n"
     )
     assert read(text, tmp_path).lower == ("B", "C")

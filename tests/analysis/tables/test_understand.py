@@ -49,7 +49,6 @@ def by_cell(scores: UserScores) -> dict[tuple[str, str], float]:
         LONG.replace("method,dataset,score", "method,dataset,score,,").replace("0\n", "0,,\n"),
         WIDE,
         turned(WIDE).replace("model", "dataset"),
-        turned(WIDE).replace("model", ""),
         "method,dataset,score\n" + "".join(reversed(LONG.splitlines(keepends=True)[1:])),
     ],
 )
@@ -59,7 +58,9 @@ def test_every_form_of_a_table_is_the_same_scores(text: str | bytes, tmp_path: P
 
 def test_frames_are_read_with_and_without_an_index() -> None:
     wide = pd.DataFrame({m: {d: SCORES[m, d] for d in SETS} for m in METHODS})  # data sets x methods
-    assert by_cell(read_scores(wide, CompareOptions())) == SCORES
+    assert by_cell(read_scores(wide, CompareOptions(rows="datasets"))) == SCORES
+    with pytest.raises(UsageError, match="say rows=methods or rows=datasets"):
+        read_scores(wide, CompareOptions())
     numbered = read_scores(wide.reset_index(drop=True), CompareOptions())
     assert numbered.methods == list(METHODS)
     assert numbered.datasets == ["row 1", "row 2", "row 3", "row 4"]
@@ -67,7 +68,7 @@ def test_frames_are_read_with_and_without_an_index() -> None:
 
 def test_a_numbering_of_lines_is_no_method(tmp_path: Path) -> None:
     text = "x,a,b\n" + "".join(f"{n},{50 + n},{52 + 2 * n}\n" for n in range(1, 5))
-    assert read(text, tmp_path).methods == ["a", "b"]
+    assert read(text, tmp_path, rows="datasets").methods == ["a", "b"]
 
 
 def test_seeds_and_what_was_read_are_said(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_seeds_and_what_was_read_are_said(tmp_path: Path) -> None:
 def test_columns_are_taken_as_the_user_says(tmp_path: Path) -> None:
     text = "who,where,how_good,acc\n" + "".join(f"{m},{d},{s},1\n" for (m, d), s in SCORES.items())
     assert by_cell(read(text, tmp_path, score="how_good", method="who", dataset="where")) == SCORES
-    with pytest.raises(UsageError, match="name the methods with method="):
+    with pytest.raises(UsageError, match="say rows=methods or rows=datasets"):
         read(text, tmp_path, score="how_good")
     swapped = read(text, tmp_path, score="how_good", method="where", dataset="WHO")
     assert by_cell(swapped) == {(d, m): score for (m, d), score in SCORES.items()}
