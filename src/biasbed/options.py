@@ -243,7 +243,7 @@ def of_trainings(flags: Mapping[str, str], loader_workers: int | Auto) -> dict[s
     return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
 
 
-Samplers = Literal["tpe", "random", "gp", "qmc", "brute_force"]
+Samplers = Literal["tpe", "random", "brute_force"]
 
 
 Pruners = Literal["median", "hyperband", "successive_halving", "none"]
@@ -288,12 +288,8 @@ class SweepOptions(CellOptions):
     )
     objective: str = setting("auto", "metric whose best epoch counts (auto: the suite's monitor)")
     oracle: bool = setting(False, "allow an objective on test sets; its numbers are marked everywhere")
-    storage: str = setting("auto", "postgresql://.., or sqlite:////<path> (auto: $BIASBED_STORAGE, else a local file)")
     study: str = setting("sweep", "name that the trials are filed under")
     seed: int = setting(0, "seed of the search and its trainings; each repeat has the next one", ge=0, le=2**30)
-    heartbeat: int = setting(
-        60, "seconds between a command's heartbeats; after two missing ones it counts as dead", ge=1
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

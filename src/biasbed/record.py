@@ -63,7 +63,7 @@ SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images t
 TRIAL = "biasbed.trial"  # of a sweep: which of its search's trials, `3`, or `r1-3` in repeat 1
 REPEAT = "biasbed.repeat"  # of a trial: number of the search's repeat
 SPACE = "biasbed.space"  # of a trial: hash of the search that it belongs to, the same in all repeats
-TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, superseded, failed
+TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, failed
 SWEEP = "biasbed.sweep"  # the sweep that chose the hyper-parameters
 ORACLE = "biasbed.oracle"  # the metric of test sets by which hyper-parameters were chosen
 BEST_VALUES = "biasbed.best"  # trainings: JSON object, exact values of `best/*`, which are rounded for MLflow's pages

@@ -13,7 +13,7 @@ _SECRET = re.compile(rf"((?:^|[?&;#\s])(?:{_NAME}|sig)=).*", re.I | re.S)  # fro
 URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 HIDDEN = "..."
 # Settings that may hold a password, as they are recorded nowhere -> the variable that is better for it.
-SHOWN_NOWHERE = {"storage": "BIASBED_STORAGE", "tracking_uri": "MLFLOW_TRACKING_URI"}
+SHOWN_NOWHERE = {"tracking_uri": "MLFLOW_TRACKING_URI"}
 
 
 def public_uri(tracking_uri: str) -> str:

@@ -112,7 +112,7 @@ class Bed:
 
     def options(self, **more: Any) -> SweepOptions:
         chosen = {"suite": "folders", "trials": 6, "pruner": "none", "space": str(self.space), "workers": 1}
-        return SweepOptions(**{**chosen, "heartbeat": 60, **more})
+        return SweepOptions(**{**chosen, **more})
 
     def plan(self, launcher: FakeTrials, settings: Mapping[str, str] | None = None, **more: Any) -> Sweep:
         return make_sweep(self.options(**more), {**self.settings(), **(settings or {})}, launcher)
@@ -121,9 +121,9 @@ class Bed:
         """Return a command's runner, that nothing has been asked of yet."""
         self.home.mkdir(exist_ok=True)
         plan, options = self.plan(launcher, settings, **more), self.options(**more)
-        storage = storages.open_storage(f"sqlite:///{self.home / 'sweep.db'}", options.heartbeat, options.retries)
+        storage = storages.open_storage(self.home / storages.FILE)
         plan.folder.mkdir(parents=True, exist_ok=True)
-        feed = TrialFeed(plan, storage, options, launcher, Display(plan.study, plan.workers))
+        feed = TrialFeed(plan, storage, launcher, Display(plan.study, plan.workers))
         return Runner([], plan.workers, launcher, options.retries, feed, feed=feed, pause=0.001)
 
     def work(self, launcher: FakeTrials, **more: Any) -> TrialFeed:
@@ -152,5 +152,5 @@ def finish(runner: Runner) -> TrialFeed:
         runner.run()
     finally:
         runner.stop()
-        feed.release()
+        feed.close()
     return feed

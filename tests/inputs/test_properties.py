@@ -18,7 +18,6 @@ from biasbed.evaluation.observer_files import read_observers, split_paths
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand
-from biasbed.studies.search.storage import storage_url
 from biasbed.studies.study_table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
@@ -151,7 +150,6 @@ def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
     settled(lambda: parse_seeds(value))
     settled(lambda: expand({"suite": "debiasing", "data.severity": word, "train": word}, {}))
     settled(lambda: backbones.check_name(word))
-    settled(lambda: storage_url(word, Path("/nowhere")))
     settled(lambda: read_observers(split_paths(f"{word}.csv")))
     assert record.slug(word) == record.slug(record.slug(word)) != ""
     record.parse_metric(word)

@@ -19,8 +19,8 @@ def send_finished(folder: RunFolder, named: str, register: str) -> bool:
     named, register: see `send_unless_sent`.
     """
     state = folder.read_state()
-    if state.get("tags", {}).get(record.TRIAL_STATE) in ("pruned", "superseded"):
-        return False  # it will never be finished, or another one counts, and that is no news
+    if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
+        return False  # it will never be finished, and that is no news
     if not {"tags", "params", "experiment"} <= set(state):
         raise Failure(f"its {STATE} is damaged")
     if not folder.is_done:

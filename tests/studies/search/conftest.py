@@ -18,7 +18,6 @@ def bed(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """Looks often, models early, and keeps its database in memory: on a disk it would wait at every step."""
     for module, name in ((runner, "LOOK"), (runner, "ELSEWHERE"), (feed, "LOOK")):
         monkeypatch.setattr(module, name, 0.01)
-    monkeypatch.setattr(feed, "STALE", 1.0)  # seldom: to look for the dead takes all trials from the database
     monkeypatch.setattr(samplers, "STARTUP", 4)
     space = tmp_path / "space.yaml"
     space.write_text("optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}\n")

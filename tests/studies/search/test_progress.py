@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,10 +27,8 @@ def trial(number: int, state: str, value: float | None = None, rate: float = 0.1
         intermediate_values=steps,
     )
     frozen.number = number
-    if frozen.state.is_finished() or state == "RUNNING":
-        frozen.datetime_start = datetime.datetime(2026, 1, 1)
     if frozen.state.is_finished():
-        frozen.datetime_complete = datetime.datetime(2026, 1, 1, minute=1)
+        frozen.user_attrs[trials.SECONDS] = 60.0
     return frozen
 
 
@@ -56,34 +53,32 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
     return SearchState(search, every)
 
 
-def test_the_table_counts_places_and_estimates_the_rest() -> None:
+def test_the_table_counts_trials_and_estimates_the_rest() -> None:
     state = searched(
         trial(0, "COMPLETE", 0.7, default=True),
-        trial(1, "FAIL"),
-        trial(2, "RUNNING", again=1, place=1),
-        trial(3, "PRUNED", 0.4),
-        trial(4, "COMPLETE", 0.8, rate=0.2),
-        trial(5, "FAIL", error="the loss is not finite"),
-        trial(6, "RUNNING", surplus=True),
+        trial(1, "RUNNING"),
+        trial(2, "PRUNED", 0.4),
+        trial(3, "COMPLETE", 0.8, rate=0.2),
+        trial(4, "RUNNING", error="the loss is not finite"),
     )
     head, line = make_table("s", [state], workers=2).lines
-    # Left are the places 5..7, and three of four epochs of the running one, at a minute per trial.
+    # Left are the trials 5..7, and three of four epochs of the running one, at a minute per trial.
     assert head == "s: 8 trials: 2 complete, 1 pruned, 1 failed, 1 running; about 1:52 left"
     assert line == "  erm   4/8 trials, 1 pruned, 1 failed, best 80.00 (trial 3), trial 1: epoch 1/4, 50.00"
     assert make_table("s", [searched()], 2).head == "s: 8 trials: 0 complete"
 
 
 def test_news_are_told_once() -> None:
-    before = searched(trial(0, "RUNNING"), trial(1, "RUNNING"))
+    before = searched(trial(0, "RUNNING"), trial(1, "RUNNING", error="no memory"))
     news = TrialNews([before])
-    after = searched(trial(0, "COMPLETE", 0.7), trial(1, "FAIL"), trial(2, "WAITING", again=1, place=1))
+    after = searched(trial(0, "COMPLETE", 0.7), trial(1, "RUNNING", error="", attempts=2))
     assert news.since([after]) == [
         "erm trial 0 complete: 70.00, the best so far",
-        "erm trial 1 was cut off and is tried again",
+        "erm trial 1 started once more, in its folder",
     ]
     assert news.since([after]) == []
-    last = searched(trial(0, "COMPLETE", 0.7), trial(1, "FAIL"), trial(2, "PRUNED", 0.2, again=1, place=1))
-    assert news.since([last]) == ["erm trial 1 pruned at epoch 1: 20.00"]
+    last = searched(trial(0, "COMPLETE", 0.7), trial(1, "PRUNED", 0.2), trial(2, "RUNNING", error="no memory"))
+    assert news.since([last]) == ["erm trial 1 pruned at epoch 1: 20.00", "erm trial 2 failed: no memory"]
 
 
 def test_the_summary_compares_with_the_default_and_over_repeats() -> None:

@@ -20,10 +20,10 @@ def first_state(feed: TrialFeed) -> SearchState:
 
 
 def rates(feed: TrialFeed) -> list[float]:
-    return [trial.params["optim.lr"] for trial in first_state(feed).outcomes.values()]
+    return [trial.params["optim.lr"] for trial in first_state(feed).trials]
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "gp", "qmc", "brute_force")]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("random", "brute_force")]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", *OTHERS])
@@ -31,16 +31,13 @@ def test_samplers_stay_in_the_space_and_repeat_themselves(bed: Bed, sampler: str
     bed.space.write_text(
         "optim.name: {distribution: categorical, choices: [sgd, adam]}\n"
         "optim.lr: {distribution: uniform, low: 0.1, high: 0.5, step: 0.1}\n"
-        "optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.4, when: {optim.name: sgd}}\n"
     )
     drawn = []
     for home in ("a", "b"):
         fresh_bed = Bed(bed.image_root, bed.home.with_name(home), bed.space)
         launcher = FakeTrials()
         done = first_state(fresh_bed.work(launcher, trials=7, sampler=sampler))
-        drawn.append([trial.params for trial in done.outcomes.values()])
-        for trial in done.outcomes.values():
-            assert ("optim.momentum" in trial.params) == (trial.params["optim.name"] == "sgd")
+        drawn.append([trial.params for trial in done.trials])
         if sampler == "brute_force":
             assert len({str(sorted(params.items())) for params in drawn[-1]}) == len(drawn[-1]) == 7
     assert drawn[0] == drawn[1]
@@ -60,17 +57,17 @@ def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space
     feed = bed.work(launcher, trials=9, sampler=sampler)
     done, study = first_state(feed), feed.studies[0][1]
     default = {"optim.lr": "0.1", "optim.momentum": "0.9"}
-    assert done.default is done.outcomes[0]
-    assert done.outcomes[0].params == {}
-    assert done.settings(done.outcomes[0]) == default
+    assert done.default is done.trials[0]
+    assert done.trials[0].params == {}
+    assert done.settings(done.trials[0]) == default
     assert {"optim.lr": "0.1"}.items() <= launcher.commands[1].overrides.items()
     assert [name for name, count in Counter(launcher.started).items() if count > 1] == ["erm-trial0"]
-    assert len(done.outcomes) == 7  # and six points
+    assert len(done.trials) == 7  # and six points
     if sampler == "brute_force":
         assert len(set(launcher.started)) == 7
     else:
         assert bool(study.ask().relative_params) == (sampler != "random")
-    for trial in list(done.outcomes.values())[1:]:
+    for trial in done.trials[1:]:
         assert trial.params["optim.lr"] >= 0.2
     assert f"default  {100 * score(default) * (1 - 0.5**4):.2f} (trial 0); the best is" in "\n".join(
         format_summary([done])
@@ -99,7 +96,7 @@ def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
 @pytest.mark.parametrize("pruner", ["hyperband", pytest.param("successive_halving", marks=pytest.mark.slow)])
 def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
     done = first_state(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
-    counted = trials.count_states(done.outcomes)
+    counted = trials.count_states(done.trials)
     assert counted["complete"] + counted["pruned"] == 6
     assert counted["complete"] >= 1
     assert counted["pruned"] >= 1

@@ -41,7 +41,7 @@ def test_a_search_per_cell_and_repeat_at_equal_draws(bed: Bed, settings: dict[st
     assert set(launcher.started) == names_of_trials
     assert len(launcher.started) == len(names_of_trials) + 1
     assert len({command.log.parent for command in launcher.commands}) == len(names_of_trials)
-    drawn = [[trial.params["optim.lr"] for trial in state.outcomes.values()] for state in feed.states()]
+    drawn = [[trial.params["optim.lr"] for trial in state.trials] for state in feed.states()]
     assert drawn[0] == drawn[2] != drawn[1] == drawn[3]
     tags = {command.name: json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands}
     assert {name: tags_of_trial[record.REPEAT] for name, tags_of_trial in tags.items()} == {
@@ -60,7 +60,7 @@ def test_what_is_searched_and_how_has_a_hash(bed: Bed, settings: dict[str, str])
 
     first = hashes()
     assert len(first) == 1
-    for same in (hashes(repeats=1, seed=5, trials=9), hashes({"test_domains": "art"}), hashes(heartbeat=5)):
+    for same in (hashes(repeats=1, seed=5, trials=9), hashes({"test_domains": "art"})):
         assert same == first
     others = (
         hashes({"epochs": "5"}),

@@ -22,7 +22,7 @@ from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.search import feed, samplers, storage
+from biasbed.studies.search import feed, samplers
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import find_finished_runs
 from biasbed.studies.study_table import read_table, refuse_seen
@@ -284,7 +284,6 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     # Trials count nowhere as trainings.
     assert find_finished_runs(tracking, "mine") == {}
     assert collect(RunStore(tracking), AnalyzeOptions())[0].is_search
-    assert not storage.has_tables(f"sqlite:///{bed.home}/none.db")
 
 
 def _history(uri: str, run_id: str) -> list[Any]:

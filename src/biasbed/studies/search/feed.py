@@ -7,17 +7,17 @@ Answers: When does a sweep stop a trial early?
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
-from biasbed.options import SweepOptions
+from biasbed.studies import ledger
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import PlannedRun
@@ -31,28 +31,17 @@ from biasbed.studies.status import read_status
 from biasbed.studies.study_table import Overrides
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.notes import NOTE
-from biasbed.tracking.server import find_run, guarded, resolve_uri, writer
+from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.training.sync import send_unless_sent
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.storages import RDBStorage
-    from optuna.trial import FrozenTrial
 
 LOOK = 1.0  # seconds between looks at the searches
 SHARE = 10  # the time between two looks is at least this many times what a look takes: hundreds of searches are slow
-STALE = 5.0  # seconds between looks for trials whose command is gone
-PATIENCE = 600.0  # seconds that the storage may be away
 LOG = "runner.log"  # messages of the runner, in the sweep's folder
-# Status of a trial's run on the server, by how the trial ended; a complete one finishes itself.
-STATUS = {"pruned": "KILLED", "superseded": "KILLED", "failed": "FAILED"}
-
-
-class Ending(NamedTuple):
-    """Ending of a trial: Optuna's state and value."""
-
-    state: str
-    value: float | None = None
+STATUS = {"pruned": "KILLED", "failed": "FAILED"}  # of a trial's run on the server; a complete one finishes itself
 
 
 class SearchStudy(NamedTuple):
@@ -68,9 +57,8 @@ class TrialItem(Item):
 
     search: Search
     trial: Trial
-    seen: int = 0  # last epoch or step reported to Optuna
-    values: dict[int, float] = field(default_factory=dict)  # of the objective, by epoch or step
-    ending: Ending | None = None
+    values: dict[int, float] = field(default_factory=dict)  # of the objective, by epoch or step; all are in the storage
+    seen: int = 0  # last epoch or step that was looked at
 
     def report(self) -> None:
         """Report each new evaluation to Optuna, and stop the trial if its pruner says so.
@@ -82,7 +70,7 @@ class TrialItem(Item):
             step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
             if step <= self.seen:
                 continue
-            if value is not None and record.is_finite(value):
+            if value is not None and record.is_finite(value) and step not in self.values:
                 self.trial.report(value, step)
                 self.values[step] = value
             self.seen = step
@@ -91,136 +79,85 @@ class TrialItem(Item):
                 self.stop = True
                 return
 
-    def note_run(self) -> None:
-        """Store its run id, so that another command that takes the trial over can end the run."""
-        run_id = self.run.folder().read_state().get("run_id")
-        if run_id and self.trial.user_attrs.get(trials.RUN_ID) != run_id:
-            self.trial.set_user_attr(trials.RUN_ID, run_id)
-
 
 class TrialFeed:
-    """Feeds the runner with trials, and receives the runner's reports.
-
-    While the storage is away trainings go on; what it missed is told when it is back.
-    """
+    """Feeds the runner with trials, and receives the runner's reports."""
 
     is_open = True
 
-    def __init__(
-        self, plan: Sweep, storage: RDBStorage, options: SweepOptions, launcher: Launcher, display: Display
-    ) -> None:
-        """Join the searches, and queue interrupted trials again. UsageError if a name is of a different search."""
+    def __init__(self, plan: Sweep, storage: RDBStorage, launcher: Launcher, display: Display) -> None:
+        """Join the searches, and take up the trials of an earlier command that did not end or that failed."""
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
-        self.plan, self.url, self.options, self.launcher, self.display = plan, storage.url, options, launcher, display
-        self.heartbeats = storages.Heartbeats(storage, options.heartbeat)
-        self.items: list[TrialItem] = []  # trials that this command has
+        self.plan, self.launcher, self.display = plan, launcher, display
+        self.items: list[TrialItem] = []  # trials that are trained now
         self.studies: list[SearchStudy] = []
-        self.next_look = self.next_dead_look = self.next_ask = 0.0  # times
-        self.away: dict[str, float] = {}  # work -> when the storage stopped answering it
-        with storages.storage_failures(self.url):
-            for search in plan.searches:
-                study = storages.join(storage, search)
-
-                def position(trial: FrozenTrial, study: Study = study) -> int:
-                    return trials.get_position(trial, study.get_trials(deepcopy=False))
-
-                study.sampler = make_sampler(search, position)
-                study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
-                self.studies.append(SearchStudy(search, study))
-                self._release_stale(study)
-                trials.retry_failed(study, options.retries)
+        self.left: deque[tuple[SearchStudy, int]] = deque()  # trials that earlier commands left, by Optuna's ids
+        self.next_look = 0.0  # time
+        for search in plan.searches:
+            study = storages.join(storage, search)
+            study.sampler = make_sampler(search)
+            study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
+            self.studies.append(SearchStudy(search, study))
+            for trial in study.get_trials(deepcopy=False):
+                if trial.state.name == "RUNNING":
+                    self.left.append((self.studies[-1], trial._trial_id))
         self.news = TrialNews(self.states())
-        self.heartbeats.start()
 
     def states(self) -> list[SearchState]:
         """Return the present state of every search."""
-        with storages.storage_failures(self.url):
-            return [SearchState(search, study.get_trials(deepcopy=False)) for search, study in self.studies]
-
-    @contextlib.contextmanager
-    def _patiently(self, work: str) -> Iterator[None]:
-        """Tolerate a storage that is away, for a while.
-
-        work: name of the block. The storage is back when the same work succeeds: reading may go on without writing.
-        """
-        try:
-            with storages.storage_failures(self.url):
-                yield
-        except storages.Away as away:
-            if not self.away:
-                self.display.say(f"warning: {away}; trainings go on")
-            if time.monotonic() - self.away.setdefault(work, time.monotonic()) > PATIENCE:
-                raise
-        else:
-            if self.away.pop(work, None) is not None and not self.away:
-                self.display.say("the storage is back")
+        return [SearchState(search, study.get_trials(deepcopy=False)) for search, study in self.studies]
 
     # --- a trial begins ----------------------------------------------------------------------------------------------
 
     def next(self) -> TrialItem | None:
-        """Return a trial of the search that has the fewest, if one can be had now."""
-        from optuna.exceptions import UpdateFinishedTrialError
-
-        if time.monotonic() < self.next_ask:
-            return None
-        self.next_ask = time.monotonic() + LOOK
-        with self._patiently("ask"):
-            self._look_at_items()  # the sampler learns from what has ended
-            while True:
-                smallest = self._find_smallest()
-                if smallest is None:
-                    break
-                item = None
-                with contextlib.suppress(UpdateFinishedTrialError):  # another command took it meanwhile
-                    item = self._ask(*smallest)
-                if item is not None:
-                    self.items.append(item)
-                    self.next_ask = 0.0
-                    return item
+        """Return a trial that was left, else one of the search that has the fewest; None if every search has all."""
+        self._look_at_items()  # the sampler learns from what has ended
+        while self.is_open:
+            next_trial = self._take_left() or self._ask()
+            self.is_open = next_trial is not None
+            item = None if next_trial is None else self._begin(*next_trial)
+            if item is not None:
+                self.items.append(item)
+                return item
         return None
 
-    def _find_smallest(self) -> SearchStudy | None:
-        """Return the search with the fewest trials among those that have a trial to train; updates `is_open`."""
-        fewest, smallest, self.is_open = 0, None, False
-        for search, study in self.studies:
-            all_trials = study.get_trials(deepcopy=False)
-            states, count = {trial.state.name for trial in all_trials}, trials.count_positions(all_trials)
-            if "WAITING" in states or count < search.trials:
-                self.is_open = True
-                if smallest is None or count < fewest:
-                    fewest, smallest = count, SearchStudy(search, study)
-            self.is_open |= "RUNNING" in states  # the command that has it may die
-        return smallest
+    def _take_left(self) -> tuple[Search, Trial] | None:
+        from optuna import Trial
 
-    def _ask(self, search: Search, study: Study) -> TrialItem | None:
-        """Ask Optuna for a trial to train; None if it is told at once how it ends."""
-        trial = study.ask()
-        self.heartbeats.add(trial._trial_id)
-        trial.set_user_attr(trials.HOST, os.uname().nodename)
-        all_trials = study.get_trials(deepcopy=False)
-        position = trials.get_position(all_trials[trial.number], all_trials)
-        if trials.AGAIN not in trial.user_attrs and position >= search.trials:
-            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last position
-            self._tell(trial, Ending("FAIL"))
+        if not self.left:
             return None
-        trial.set_user_attr(trials.POSITION, position)
-        settings = self._draw_settings(search, trial)
+        (search, study), trial_id = self.left.popleft()
+        return search, Trial(study, trial_id)
+
+    def _ask(self) -> tuple[Search, Trial] | None:
+        """Ask Optuna for a trial of the search that has the fewest; None if every search has all of its trials."""
+        fewest, smallest = 0, None
+        for search, study in self.studies:
+            states = [trial.state.name for trial in study.get_trials(deepcopy=False)]
+            has_next = "WAITING" in states or len(states) < search.trials
+            if has_next and (smallest is None or len(states) < fewest):
+                fewest, smallest = len(states), SearchStudy(search, study)
+        return None if smallest is None else (smallest.search, smallest.study.ask())
+
+    def _begin(self, search: Search, trial: Trial) -> TrialItem | None:
+        """Return a trial as an item to train; None if its settings do not fit together."""
+        trial.set_user_attr(trials.HOST, os.uname().nodename)
+        trial.set_user_attr(trials.ATTEMPTS, trial.user_attrs.get(trials.ATTEMPTS, 0) + 1)
+        trial.set_user_attr(trials.ERROR, "")
         try:
-            run = search.plan_trial(settings, position, self.launcher)
+            run = search.plan_trial(self._draw_settings(search, trial), trial.number, self.launcher)
         except (UsageError, Failure) as error:
             trial.set_user_attr(trials.ERROR, str(error)[:1000])
-            self._tell(trial, Ending("FAIL"))
             return None
         trial.set_user_attr(trials.FOLDER, str(run.base))
-        retried = trial.user_attrs.get(trials.AGAIN)
-        run_id = None if retried is None else all_trials[retried].user_attrs.get(trials.RUN_ID)
-        if run_id is not None:
-            end_open_run(run_id, run, self.say)
-        return TrialItem(run=run, status=read_status(run, {}), search=search, trial=trial)
+        values = dict(trial._cached_frozen_trial.intermediate_values)
+        # The last value is looked at again: its command may have died before it asked the pruner.
+        seen = max(values, default=1) - 1
+        return TrialItem(run=run, status=read_status(run, {}), search=search, trial=trial, values=values, seen=seen)
 
     def _draw_settings(self, search: Search, trial: Trial) -> Overrides:
-        """Return a trial's settings, of those that are searched; Optuna draws them."""
+        """Return a trial's settings, of those that are searched; Optuna draws them, or has drawn them already."""
         if trials.DEFAULT in trial.user_attrs:
             if search.default.is_inside:  # else Optuna accepts no parameters of it
                 search.space.suggest(trial)
@@ -238,15 +175,13 @@ class TrialFeed:
             log.write(f"{text}\n")
 
     def update(self, items: list[Item]) -> None:
-        """Tell Optuna the results of this command's trials, and show the progress of the searches."""
-        with self._patiently("update"):
-            self._look_at_items()
-            self._look_for_dead()
-            began = time.monotonic()
-            if began > self.next_look:
-                states = self.tell_news()
-                self.display.show(lambda: make_table(self.plan.study, states, self.plan.workers))
-                self.next_look = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
+        """Tell Optuna the results of the trials, and show the progress of the searches."""
+        self._look_at_items()
+        began = time.monotonic()
+        if began > self.next_look:
+            states = self.tell_news()
+            self.display.show(lambda: make_table(self.plan.study, states, self.plan.workers))
+            self.next_look = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:
         """Print what is new, and return the state of every search."""
@@ -255,109 +190,57 @@ class TrialFeed:
             self.display.say(line)
         return states
 
-    def release(self) -> None:
-        """Queue this command's trials again: it was asked to end."""
-        self.heartbeats.end()
-        with storages.storage_failures(self.url):
-            self._look_at_items()
-            for _, study in self.studies:
-                self._release_own(study, [])
+    def close(self) -> None:
+        """Tell Optuna what has ended since the last look. Trials that did not end are left to the next command."""
+        self._look_at_items()
+        for item in self.items:
+            _note_run(item)
 
     def _look_at_items(self) -> None:
-        """Report the evaluations and the ends of this command's trials."""
-        from optuna.exceptions import UpdateFinishedTrialError
-
+        """Report the evaluations and the ends of the trials."""
         for item in list(self.items):
-            try:
-                if item.has_ended:
-                    item.ending = item.ending or self._finish(item)
-                    self._tell(item.trial, item.ending)
-                    self.items.remove(item)
-                elif item.status.reached > item.seen and not item.stop:
-                    item.note_run()
-                    item.report()
-            except UpdateFinishedTrialError:
-                self._leave(item)
+            if item.has_ended:
+                self._finish(item)
+                self.items.remove(item)
+            elif item.status.reached > item.seen and not item.stop:
+                item.report()
 
-    def _leave(self, item: TrialItem) -> None:
-        """Leave a trial to another command: stop its training here, or mark the training as superseded."""
-        reason = "was given to another command, as this one gave no sign of life"
-        self.say(f"{item.run.name} {reason}")
-        item.stop = True
-        self.items.remove(item)
-        study = next(study for search, study in self.studies if search is item.search)
-        folders = set()
-        for trial in study.get_trials(deepcopy=False):
-            if trial.user_attrs.get(trials.AGAIN) == item.trial.number and trials.FOLDER in trial.user_attrs:
-                folders.add(trial.user_attrs[trials.FOLDER])
-        is_done = item.has_ended and item.run.folder().is_done
-        if is_done and folders - {str(item.run.base)}:  # in the same folder the other command continues this training
-            note_ending(item.run, item.run.folder(), "superseded", reason, self.say)
+    def _finish(self, item: TrialItem) -> None:
+        """Store how a trial ended whose training has ended, and note it in its run."""
+        from optuna.trial import TrialState
 
-    def _finish(self, item: TrialItem) -> Ending:
-        """Return the ending of a trial whose training has ended, and note it in its run."""
-        run, folder, search = item.run, item.run.folder(), item.search
-        item.note_run()
+        run, folder, search, trial = item.run, item.run.folder(), item.search, item.trial
+        _note_run(item)
+        trial.set_user_attr(trials.SECONDS, _count_seconds(item))
         if folder.is_done:  # even if it was asked to stop just before
             item.report()
         elif item.state == "stopped":
             note_ending(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
-            return Ending("PRUNED")
+            trial.study.tell(trial, state=TrialState.PRUNED)
+            return
         if not item.values or not folder.is_done:
             reason = item.failure or f"it has no value of {search.metric}"
-            item.trial.set_user_attr(trials.ERROR, reason[:1000])
             note_ending(run, folder, "failed", reason, self.say)
-            return Ending("FAIL")
+            trial.set_user_attr(trials.ERROR, reason[:1000])
+            return
         note_ending(run, folder, "complete", "", self.say)
         values = item.values.values()
-        return Ending("COMPLETE", max(values) if search.maximize else min(values))
+        trial.study.tell(trial, max(values) if search.maximize else min(values))
 
-    def _tell(self, trial: Trial, ending: Ending) -> None:
-        """Store a trial's ending. Raises UpdateFinishedTrialError if another command has given it up."""
-        from optuna.exceptions import UpdateFinishedTrialError
-        from optuna.trial import TrialState
 
-        stored = trial.study.tell(trial, ending.value, TrialState[ending.state], skip_if_finished=True)
-        self.heartbeats.trials.discard(trial._trial_id)
-        if stored.state.name != ending.state:
-            raise UpdateFinishedTrialError
+def _note_run(item: TrialItem) -> None:
+    """Store the id of the trial's run."""
+    item.trial.set_user_attr(trials.RUN_ID, item.run.folder().read_state().get("run_id", ""))
 
-    def _look_for_dead(self) -> None:
-        """Queue the trials again whose command is gone, and own ones that were lost when the storage went away."""
-        if time.monotonic() < self.next_dead_look:
-            return
-        self.next_dead_look = time.monotonic() + STALE
-        self.heartbeats.record()  # first: the storage may just be back, and our own heartbeats be old
-        for search, study in self.studies:
-            self._release_own(study, [item.trial.number for item in self.items if item.search is search])
-            self._release_stale(study)
 
-    def _release_own(self, study: Study, keep: Sequence[int]) -> None:
-        """Queue this command's trials again, except `keep`: no training of theirs goes on."""
-        for trial in trials.list_running(study):
-            if trial._trial_id in self.heartbeats.trials and trial.number not in keep:
-                self.heartbeats.trials.discard(trial._trial_id)
-                trials.give_up(study, trial, self.options.retries, has_died=False)
-
-    def _release_stale(self, study: Study) -> None:
-        trials.release_stale(study, 2.0 * self.options.heartbeat, self.options.retries)
+def _count_seconds(item: TrialItem) -> float:
+    """Return the seconds of a trial's training; 0 if an equal trial was trained before it."""
+    if not item.starts and item.trial.user_attrs[trials.ATTEMPTS] == 1:
+        return 0.0
+    return sum(attempt["end"] - attempt["start"] for attempt in ledger.read_attempts(item.run.folder()))
 
 
 # --- runs of trials on the server and in their folders ----------------------------------------------------------------
-
-
-def end_open_run(run_id: str, run: PlannedRun, say: Callable[[str], None]) -> None:
-    """End a run that a lost machine left open: without its folder the training opens a new run."""
-    if not run.tracked or run_id == run.folder().read_state().get("run_id"):
-        return
-    uri = resolve_uri()
-    try:
-        open_run = find_run(uri, run_id)
-        if open_run is not None and open_run.info.status == "RUNNING":
-            with guarded(uri):
-                writer(uri).set_terminated(run_id, "KILLED")
-    except Failure as failure:
-        say(f"warning: {failure}; the run {run_id} of the attempt before stays open")
 
 
 def note_ending(run: PlannedRun, folder: RunFolder, state: str, note: str, say: Callable[[str], None]) -> None:

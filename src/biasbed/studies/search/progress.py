@@ -32,17 +32,16 @@ def make_table(sweep: str, states: Sequence[SearchState], workers: int) -> Table
 
 
 def _format_line(state: SearchState, width: int) -> str:
-    search, outcomes = state.search, state.outcomes
-    counts = trials.count_states(outcomes)
+    search, counts = state.search, trials.count_states(state.trials)
     ended = counts["complete"] + counts["pruned"] + counts["failed"]
     parts = [f"  {search.title:{width}} {ended:3}/{search.trials} trials"]
     parts += [f"{counts[name]} {name}" for name in ("pruned", "failed") if counts[name]]
     best = state.best
     if best is not None:
-        parts.append(f"best {measures.shown(best.value, search.unit)} (trial {state.position(best)})")
-    for position, trial in outcomes.items():
-        if trial.state.name == "RUNNING":
-            parts.append(f"trial {position}: {format_running(trial, search)}")
+        parts.append(f"best {measures.shown(best.value, search.unit)} (trial {best.number})")
+    for trial in state.trials:
+        if trials.get_state(trial) == "running":
+            parts.append(f"trial {trial.number}: {format_running(trial, search)}")
     return ", ".join(parts)
 
 
@@ -58,30 +57,26 @@ def format_running(trial: FrozenTrial, search: Search) -> str:
 
 def _estimate(states: Sequence[SearchState], workers: int) -> float | None:
     """Estimate the seconds left by the mean time of each search's trials; None while no trial has ended."""
-    durations = {state.search.name: _durations(state.outcomes.values()) for state in states}
+    durations = {state.search.name: _durations(state.trials) for state in states}
     overall = list(itertools.chain.from_iterable(durations.values()))
     if not overall:
         return None
     left = [0.0]
     for state in states:
         times = durations[state.search.name] or overall
-        outcomes = state.outcomes
-        fractions = [1.0] * (state.search.trials - len(outcomes))  # of a trial
-        for trial in outcomes.values():
+        fractions = [1.0] * (state.search.trials - len(state.trials))  # of a trial
+        for trial in state.trials:
             if trial.state.name == "WAITING":
                 fractions.append(1.0)
-            elif trial.state.name == "RUNNING":
+            elif trials.get_state(trial) == "running":
                 fractions.append(1.0 - (trial.last_step or 0) / state.search.run.total)
         left += [fraction * sum(times) / len(times) for fraction in fractions]
     return max(sum(left) / workers, *left)
 
 
-def _durations(outcomes: Iterable[FrozenTrial]) -> list[float]:
-    seconds = []
-    for trial in trials.select_trained(outcomes):
-        if trial.duration:
-            seconds.append(trial.duration.total_seconds())
-    return seconds
+def _durations(all_trials: Iterable[FrozenTrial]) -> list[float]:
+    seconds = [trial.user_attrs.get(trials.SECONDS, 0.0) for trial in trials.select_trained(all_trials)]
+    return [second for second in seconds if second]
 
 
 class TrialNews:
@@ -90,37 +85,34 @@ class TrialNews:
     def __init__(self, states: Sequence[SearchState]) -> None:
         self.reported: dict[tuple[str, int], str] = {}  # (search, trial's number) -> state
         for state in states:
-            for trial in state.all_trials:
-                self.reported[state.search.name, trial.number] = trial.state.name
+            for trial in state.trials:
+                self.reported[state.search.name, trial.number] = trials.get_state(trial)
 
     def since(self, states: Sequence[SearchState]) -> list[str]:
         """Return a line for each change since the last call."""
         lines = []
         for state in states:
-            for trial in state.all_trials:
-                key = (state.search.name, trial.number)
-                before = self.reported.get(key)
-                if before != trial.state.name and trials.SURPLUS not in trial.user_attrs:
-                    lines += _format_news(state, trial, before)
-                self.reported[key] = trial.state.name
+            for trial in state.trials:
+                key, now = (state.search.name, trial.number), trials.get_state(trial)
+                if self.reported.get(key) != now:
+                    lines += _format_news(state, trial)
+                self.reported[key] = now
         return lines
 
 
-def _format_news(search_state: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
+def _format_news(search_state: SearchState, trial: FrozenTrial) -> list[str]:
     """Return the line on a trial whose state has changed; none where there is nothing to say."""
-    search, state = search_state.search, trial.state.name
-    name = f"{search.title} trial {trials.get_position(trial, search_state.all_trials)}"
-    if state == "RUNNING":
-        again = " once more, in its folder" if trials.AGAIN in trial.user_attrs else ""
+    search, state = search_state.search, trials.get_state(trial)
+    name = f"{search.title} trial {trial.number}"
+    if state == "running":
+        again = " once more, in its folder" if trial.user_attrs.get(trials.ATTEMPTS, 1) > 1 else ""
         return [f"{name} started{again}"]
-    if state == "COMPLETE":
+    if state == "complete":
         best = search_state.best
         mark = ", the best so far" if best is not None and best.number == trial.number else ""
         return [f"{name} complete: {measures.shown(trial.value, search.unit)}{mark}"]
-    if state == "PRUNED":
+    if state == "pruned":
         return [f"{name} pruned at {search.run.unit} {trial.last_step}: {measures.shown(trial.value, search.unit)}"]
-    if state == "FAIL" and before is not None:
-        if any(retry.user_attrs.get(trials.AGAIN) == trial.number for retry in search_state.all_trials):
-            return [f"{name} was cut off and is tried again"]
-        return [f"{name} failed: {trial.user_attrs.get(trials.ERROR, 'its command died too often')}"]
+    if state == trials.FAILED:
+        return [f"{name} failed: {trial.user_attrs[trials.ERROR]}"]
     return []

@@ -28,31 +28,22 @@ TAIL = ("seconds", "run_id", "host", "error")
 
 @dataclass(frozen=True)
 class SearchState:
-    """Present state of a search: Optuna's trials, and those that count."""
+    """Present state of a search. Trials are sorted by their numbers, from 0 on."""
 
     search: Search
-    all_trials: Sequence[FrozenTrial]
-
-    @property
-    def outcomes(self) -> dict[int, FrozenTrial]:
-        """Trial that counts at each position."""
-        return trials.select_outcomes(self.all_trials)
+    trials: Sequence[FrozenTrial]
 
     @property
     def best(self) -> FrozenTrial | None:
-        return trials.select_best(self.outcomes.values(), self.search.maximize)
+        return trials.select_best(self.trials, self.search.maximize)
 
     @property
     def default(self) -> FrozenTrial | None:
         """Trial with the method's default parameters."""
-        return next((t for t in self.outcomes.values() if t.user_attrs.get(trials.DEFAULT)), None)
+        return next((t for t in self.trials if t.user_attrs.get(trials.DEFAULT)), None)
 
     def settings(self, trial: FrozenTrial) -> Overrides:
         return self.search.settings(trial)
-
-    def position(self, trial: FrozenTrial) -> int:
-        """Return the position of one of the `outcomes`."""
-        return next(position for position, outcome in self.outcomes.items() if outcome.number == trial.number)
 
 
 def group_by_subject(states: Sequence[SearchState]) -> dict[str, list[SearchState]]:
@@ -120,7 +111,7 @@ def sum_states(states: Sequence[SearchState]) -> dict[str, int]:
     """Return the number of trials in each state over all searches."""
     counts: dict[str, int] = {}
     for state in states:
-        for name, number in trials.count_states(state.outcomes).items():
+        for name, number in trials.count_states(state.trials).items():
             counts[name] = counts.get(name, 0) + number
     return counts
 
@@ -128,10 +119,9 @@ def sum_states(states: Sequence[SearchState]) -> dict[str, int]:
 def _list_failed(repeats: Sequence[SearchState]) -> list[str]:
     failed = []
     for state in repeats:
-        for position, trial in state.outcomes.items():
-            if trial.state.name == "FAIL":
-                error = trial.user_attrs.get(trials.ERROR, "its command died")
-                failed.append(f"{state.search.trial_name(position)} ({error})")
+        for trial in state.trials:
+            if trials.get_state(trial) == trials.FAILED:
+                failed.append(f"{state.search.trial_name(trial.number)} ({trial.user_attrs[trials.ERROR]})")
     return failed
 
 
@@ -142,12 +132,12 @@ def _format_best(repeats: Sequence[SearchState]) -> list[str]:
         return ["  no trial is complete"]
     state, best = winner
     settings = " ".join(f"{name}={value}" for name, value in state.settings(best).items())
-    name = state.search.trial_name(state.position(best))
+    name = state.search.trial_name(best.number)
     lines = [f"  best     {measures.shown(best.value, unit)} (trial {name}): {settings}"]
     default = state.default
     if default is not None:
         value = default.value if default.state.name == "COMPLETE" else None
-        ending = "" if value is not None else f" ({default.state.name.lower()})"
+        ending = "" if value is not None else f" ({trials.get_state(default)})"
         text = f"{measures.shown(value, unit)}{ending} (trial {state.search.trial_name(0)})"
         lines.append(f"  default  {text}{_format_gain(unit, best, value)}")
     values = [each.best.value for each in repeats if each.best is not None]
@@ -176,27 +166,27 @@ def write_trials(path: Path, states: Sequence[SearchState]) -> None:
     rows: list[Mapping[str, object]] = []
     for state in states:
         names |= dict.fromkeys(state.search.space.names)
-        for position, trial in state.outcomes.items():
-            rows.append({**_make_row(state, position, trial), **state.settings(trial)})
+        for trial in state.trials:
+            rows.append({**_make_row(state, trial), **state.settings(trial)})
     file = io.StringIO(newline="")
     write_rows(file, [*HEADER, *names, *TAIL], rows)
     write_whole(path, file.getvalue())
 
 
-def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[str, object]:
+def _make_row(state: SearchState, trial: FrozenTrial) -> Mapping[str, object]:
     """Return a trial as a row of the table of trials."""
     attributes = trial.user_attrs
-    seconds = trial.duration.total_seconds() if trial.duration else None
+    seconds = attributes.get(trials.SECONDS)
     return {
         "algorithm": state.search.algorithm,
         "cell": state.search.cell,
-        "trial": state.search.trial_name(position),
+        "trial": state.search.trial_name(trial.number),
         "seed": state.search.seed,
-        "state": trial.state.name.lower(),
+        "state": trials.get_state(trial),
         "value": "" if trial.value is None else repr(trial.value),
         "reached": trial.last_step or 0,
         "default": "yes" if attributes.get(trials.DEFAULT) else "",
-        "attempts": trials.count_attempts(state.all_trials, position),
+        "attempts": attributes.get(trials.ATTEMPTS, 0),
         "equal_to": _find_equal(state, trial),
         "seconds": "" if seconds is None else f"{seconds:.1f}",
         "run_id": attributes.get(trials.RUN_ID, ""),
@@ -208,7 +198,7 @@ def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[
 def _find_equal(state: SearchState, trial: FrozenTrial) -> int | str:
     """Return the number of the earlier trial with the same settings, whose training it shares; empty without one."""
     folder = trial.user_attrs.get(trials.FOLDER)
-    for earlier in trials.select_trained(state.outcomes.values()):
+    for earlier in trials.select_trained(state.trials):
         is_same = folder is not None and earlier.user_attrs.get(trials.FOLDER) == folder
         if is_same and earlier.number < trial.number:
             return earlier.number
@@ -219,11 +209,11 @@ def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, 
     """Yield the trainings whose folders this machine can see; a training that trials share is yielded once."""
     seen = set()
     for state in states:
-        for position, trial in state.outcomes.items():
+        for trial in state.trials:
             base = trial.user_attrs.get(trials.FOLDER)
             if base is None or base in seen:
                 continue
-            run = state.search.find_training(base, position)
+            run = state.search.find_training(base, trial.number)
             if run.folder().path.exists():
                 seen.add(base)
                 yield run, trial
@@ -235,7 +225,7 @@ def make_ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
     for run, trial in find_trainings(states):
         records = run.folder().read_journal()
         reached = run.reached(records) or trial.last_step or 0
-        lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.compute_cost(run, records)))
+        lines.append(ledger.Line(run, trials.get_state(trial), reached, ledger.compute_cost(run, records)))
     return lines
 
 

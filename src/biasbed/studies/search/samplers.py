@@ -1,4 +1,4 @@
-"""Samplers and pruners by name. Draws are keyed by a trial's position, so that a resumed search draws the same."""
+"""Samplers and pruners by name. Draws are keyed by a trial's number, so that a resumed search draws the same."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ if TYPE_CHECKING:
 
     from biasbed.studies.search.search import Search
 
-    PositionOf = Callable[[FrozenTrial], int]  # of a trial in its search
-
 STARTUP = 10  # random trials before a model of the others is fitted
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
 
 
 class KeyedSampler(BaseSampler):
-    """Sampler made anew for each trial, with a seed made of the search's seed and the trial's position.
+    """Sampler made anew for each trial, with a seed made of the search's seed and the trial's number.
 
     Optuna's samplers draw from one stream, which a resumed search would begin again, with the same parameters.
     """
 
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int, position: PositionOf) -> None:
-        self.make, self.seed, self.position = make, seed, position
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
+        self.make, self.seed = make, seed
         self.inner = make(seed)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner = self.make(_key(self.seed, self.position(trial)))
+        self.inner = self.make(_key(self.seed, trial.number))
         self.inner.before_trial(hide_undrawn(study), trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -96,32 +94,23 @@ def hide_undrawn(study: Study) -> Study:
     return cast("Study", _FilteredStudy(study, lambda trial: bool(trial.params) or not trial.state.is_finished()))
 
 
-def make_sampler(search: Search, position: PositionOf) -> BaseSampler:
+def make_sampler(search: Search) -> BaseSampler:
     """Make the sampler of a search."""
-    return make_keyed_sampler(search.sampler, search.seed, search.space.is_conditional, position)
+    return make_keyed_sampler(search.sampler, search.seed)
 
 
-def make_keyed_sampler(name: str, seed: int, is_conditional: bool, position: PositionOf) -> BaseSampler:
-    """Make the sampler with this name, keyed by positions."""
+def make_keyed_sampler(name: str, seed: int) -> BaseSampler:
+    """Make the sampler with this name, keyed by the numbers of trials."""
 
     def make(key: int) -> BaseSampler:
         if name == "tpe":
             # Running trials count as bad ones, so that not all try the same at once; parameters are drawn jointly.
-            return samplers.TPESampler(
-                n_startup_trials=STARTUP, multivariate=True, group=is_conditional, constant_liar=True, seed=key
-            )
-        if name == "gp":
-            return samplers.GPSampler(seed=key, n_startup_trials=STARTUP)
-        if name == "qmc":  # one sequence, of which each trial takes the next point
-            first = samplers.RandomSampler(seed=key)
-            return samplers.QMCSampler(
-                scramble=True, seed=seed, independent_sampler=first, warn_independent_sampling=False
-            )
+            return samplers.TPESampler(n_startup_trials=STARTUP, multivariate=True, constant_liar=True, seed=key)
         if name == "brute_force":
             return samplers.BruteForceSampler(seed=key, avoid_premature_stop=True)
         return NamedRandomSampler(key)
 
-    return KeyedSampler(make, seed, position)
+    return KeyedSampler(make, seed)
 
 
 def make_pruner(name: str, total: int, cadence: int) -> BasePruner:

@@ -77,7 +77,7 @@ class Search:
     @property
     def space_hash(self) -> str:
         """Hash of the space and of how it is searched: equal in all repeats, and in all cells of a data set."""
-        excluded = {"sweep", "cell", "seed", "heartbeat"}
+        excluded = {"sweep", "cell", "seed"}
         return record.digest({name: value for name, value in self.description.items() if name not in excluded})
 
     def trial_name(self, position: int) -> str:
@@ -224,7 +224,7 @@ def _plan_searches(
             default=default,
             description={},
         )
-        searches.append(dataclasses.replace(search, description=_describe(search, job, options.heartbeat)))
+        searches.append(dataclasses.replace(search, description=_describe(search, job)))
     return PlannedSearches(job.config, searches, messages)
 
 
@@ -238,8 +238,8 @@ def _limit_trials(space: Space, default: Default, requested: int) -> tuple[int, 
     return number, [f"its space has {count} points only{besides}, so it has {number} trials"]
 
 
-def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
-    """Describe a search as JSON gives it back. Commands with different heartbeats would take each other's trials."""
+def _describe(search: Search, job: Job) -> Mapping[str, Any]:
+    """Describe a search as JSON gives it back."""
     config, values = job.config, plain(job.config)
     settings = {name: values[name] for name in config.identity_settings() if name not in search.space.names}
     settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # without the place of the user's files
@@ -253,7 +253,6 @@ def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
         "sampler": search.sampler,
         "pruner": search.pruner,
         "seed": search.seed,
-        "heartbeat": heartbeat,
     }
     if cell:
         description["cell"] = cell

@@ -5,7 +5,6 @@ optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}
 hparams.dropout: {distribution: uniform, low: 0.0, high: 0.5, step: 0.1}        # step: only with uniform and int
 hparams.layers: {distribution: int, low: 0, high: 4}                            # or intlog
 optim.name: {distribution: categorical, choices: [sgd, adam]}
-optim.momentum: {distribution: uniform, low: 0.8, high: 0.99, when: {optim.name: sgd}}   # a setting further up
 batch_size: {distribution: floor_power, low: 3, high: 5.5}                      # int(2**U(3, 5.5)); or base: 10
 ```
 
@@ -17,8 +16,8 @@ from __future__ import annotations
 import contextlib
 import math
 import typing
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -64,9 +63,6 @@ class Dimension:
     high: float = 0.0
     step: float | None = None
     choices: tuple[str, ...] = ()
-    when: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # other setting -> values for which this one exists
     base: float | None = None  # floor_power: Optuna draws the exponent between low and high
 
     @property
@@ -93,14 +89,6 @@ class Dimension:
             return len(self.choices)
         step = self.step or (1 if self.is_int else None)
         return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
-
-    def values(self) -> Iterator[str]:
-        """Yield the settings of a finite dimension."""
-        if self.choices:
-            yield from self.choices
-            return
-        for index in range(self.size or 0):
-            yield word(_to_type(self.low + index * (self.step or 1), self))
 
     def suggest(self, trial: Trial) -> Value:
         """Let Optuna draw a value for a trial."""
@@ -133,8 +121,7 @@ class Dimension:
             values = {"low": self.low, "high": self.high, "step": self.step}
         if self.base is not None:
             values["base"] = self.base
-        when = {name: list(settings) for name, settings in self.when.items()}
-        return {"distribution": self.distribution, **values, "when": when}
+        return {"distribution": self.distribution, **values}
 
 
 @dataclass(frozen=True)
@@ -162,20 +149,12 @@ class Space:
         return tuple(dimension.name for dimension in self.dimensions)
 
     @property
-    def is_conditional(self) -> bool:
-        return any(dimension.when for dimension in self.dimensions)
-
-    @property
     def is_finite(self) -> bool:
         return all(dimension.size is not None for dimension in self.dimensions)
 
     def suggest(self, trial: Trial) -> dict[str, str]:
         """Let Optuna draw the settings of a trial; returns them as on a command line."""
-        overrides: dict[str, str] = {}
-        for dimension in self.dimensions:
-            if is_active(dimension, overrides):
-                overrides[dimension.name] = dimension.format(dimension.suggest(trial))
-        return overrides
+        return {dimension.name: dimension.format(dimension.suggest(trial)) for dimension in self.dimensions}
 
     def format(self, parameters: Parameters) -> dict[str, str]:
         """Return the settings, as on a command line, for a trial's parameters."""
@@ -188,8 +167,6 @@ class Space:
         inside: dict[str, Value] = {}
         for dimension in self.dimensions:
             name = dimension.name
-            if not is_active(dimension, overrides):
-                continue
             value = dimension.find_value(values[name], settings[name])
             if value is None:
                 overrides[name] = word(values[name])
@@ -200,29 +177,10 @@ class Space:
 
     def points(self, at_most: int) -> int:
         """Return the number of different points; `at_most` if there are more."""
-        return at_most if not self.is_finite else min(at_most, self._count(0, {}, at_most))
-
-    def _count(self, index: int, overrides: dict[str, str], at_most: int) -> int:
-        """Count the points of the dimensions from this one on, given the settings of those before."""
-        if index == len(self.dimensions):
-            return 1
-        dimension = self.dimensions[index]
-        if not is_active(dimension, overrides):
-            return self._count(index + 1, overrides, at_most)
-        total = 0
-        for value in dimension.values():
-            total += self._count(index + 1, {**overrides, dimension.name: value}, at_most)
-            if total >= at_most:
-                break
-        return total
+        return min(at_most, math.prod(dimension.size or at_most for dimension in self.dimensions))
 
     def plain(self) -> dict[str, Any]:
         return {dimension.name: dimension.plain() for dimension in self.dimensions}
-
-
-def is_active(dimension: Dimension, overrides: Overrides) -> bool:
-    """Return True if a dimension exists for a point with these settings of the dimensions above it."""
-    return all(overrides.get(name) in allowed for name, allowed in dimension.when.items())
 
 
 # --- the file's format ------------------------------------------------------------------------------------------------
@@ -237,11 +195,6 @@ def _parse_number(value: Any) -> Any:
 
 Bound = Annotated[float, BeforeValidator(_parse_number), WithJsonSchema({"type": ["number", "string"]})]
 ChoiceText = Annotated[str, BeforeValidator(word), WithJsonSchema({})]
-AllowedValues = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda value: tuple(map(word, value if isinstance(value, list) else [value]))),
-    WithJsonSchema({}),
-]
 
 
 class RangeFile(Format):
@@ -255,14 +208,11 @@ class RangeFile(Format):
     step: Bound | None = Field(None, description="distance of values, for uniform and int")
     base: Bound = Field(2.0, gt=1, description="base of floor_power")
     choices: Listed[ChoiceText] = Field((), description="values of categorical, at least two")
-    when: ByName[str, AllowedValues] = Field(
-        {}, description="the setting exists only if these settings, further up, have one of these values"
-    )
 
     @model_validator(mode="after")
     def _check(self) -> RangeFile:
         kind, entries = self.distribution, RANGES[self.distribution]
-        for name in self.model_fields_set - {"distribution", "when", *entries}:
+        for name in self.model_fields_set - {"distribution", *entries}:
             raise ValueError(f"{kind} has no '{name}'{nearest(name, entries)}")
         if kind == "categorical":
             if len(self.choices) < 2:
@@ -362,12 +312,11 @@ def _parse_space(ranges: Mapping[str, RangeFile], base: Config, overrides: Overr
     dimensions: dict[str, Dimension] = {}
     for name, described in ranges.items():
         _check_name(name, settings, fixed, overrides)
-        dimensions[name] = _make_dimension(name, described, settings[name], dimensions)
+        dimensions[name] = _make_dimension(name, described, settings[name])
     space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
     for dimension in space.dimensions:  # `resolve` refuses settings that do not fit together
         for extreme in dimension.extremes:
-            condition = {parent: allowed[0] for parent, allowed in dimension.when.items()}
-            resolve({**overrides, **condition, dimension.name: extreme})
+            resolve({**overrides, dimension.name: extreme})
     return space
 
 
@@ -379,17 +328,15 @@ def _check_name(name: str, settings: Mapping[str, Spec], fixed: Container[str], 
         raise UsageError(f"{name} is searched over and given as {name}={overrides[name]}, too: leave one out")
 
 
-def _make_dimension(name: str, described: RangeFile, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
-    """Check a range against its setting. above: the settings further up, on which it may depend."""
-    kind, when = described.distribution, described.when
-    for parent, allowed in when.items():
-        _check_condition(name, parent, allowed, above)
+def _make_dimension(name: str, described: RangeFile, spec: Spec) -> Dimension:
+    """Check a range against its setting."""
+    kind = described.distribution
     if kind == "categorical":
         _check_choices(name, described.choices, spec)
-        return Dimension(name, kind, choices=described.choices, when=when)
+        return Dimension(name, kind, choices=described.choices)
     _check_type(name, kind, spec)
     base = described.base if kind == "floor_power" else None
-    dimension = Dimension(name, kind, described.low, described.high, described.step, when=when, base=base)
+    dimension = Dimension(name, kind, described.low, described.high, described.step, base=base)
     for extreme in _find_extremes(dimension):
         check(spec, extreme)
     return dimension
@@ -418,20 +365,6 @@ def _check_choices(name: str, choices: Sequence[str], spec: Spec) -> None:
         if value in values:
             raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
         values.append(value)
-
-
-def _check_condition(name: str, parent: str, allowed: Sequence[str], above: Mapping[str, Dimension]) -> None:
-    """Raise UsageError if a setting depends on values that the setting `parent` never has."""
-    if parent not in above:
-        raise UsageError(f"{name}: when {parent}: no setting of this name stands further up")
-    dimension = above[parent]
-    if dimension.size is None or (not dimension.choices and not dimension.is_int):
-        raise UsageError(f"{name}: when {parent}: only a categorical or whole-numbered setting can decide")
-    values = list(dimension.values())
-    invalid = [setting for setting in allowed if setting not in values]
-    if invalid or not allowed:
-        never = ",".join(invalid)
-        raise UsageError(f"{name}: when {parent} is {never}: it never is{nearest(never, values)}")
 
 
 def _check_type(name: str, kind: str, spec: Spec) -> None:

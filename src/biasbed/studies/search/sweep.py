@@ -1,15 +1,13 @@
-"""`sweep`: a search per method and cell as one study. The same command continues it, on other machines too."""
+"""`sweep`: a search per method and cell as one study. The same command continues it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import yaml
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.options import SweepOptions, of_trainings
 from biasbed.studies import ledger, planner, winners
 from biasbed.studies import study as tracked
@@ -25,10 +23,8 @@ from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
 from biasbed.system import commands
 from biasbed.system.files import write_whole
+from biasbed.tracking.folder import exclusive
 from biasbed.tracking.server import resolve_uri
-
-if TYPE_CHECKING:
-    from optuna.storages import RDBStorage
 
 
 def sweep(flags: Mapping[str, str]) -> None:
@@ -42,36 +38,35 @@ def sweep(flags: Mapping[str, str]) -> None:
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_sweep(options, settings, launcher)
-    url = storages.storage_url(options.storage, plan.folder)
     if plan.config.tracking == "on":
-        storages.refuse_tracking(url, resolve_uri())
         tracked.refuse_mixture(resolve_uri(), plan.study, plan.suite, {}, kind="trial")
     if (plan.folder / tracked.TABLE).exists():
         raise UsageError(f"the study '{plan.study}' is a study of trainings, no sweep: name another with study=")
-    if options.dry_run:
-        print("\n".join([*plan.messages, *_dry_run(plan, url, options)]))
-    else:
-        SweepRun(plan, url, options, launcher).run()
+    with storages.storage_failures(plan.folder / storages.FILE):
+        if options.dry_run:
+            print("\n".join([*plan.messages, *_dry_run(plan)]))
+            return
+        with exclusive(plan.folder, "searched"):
+            SweepRun(plan, options, launcher).run()
 
 
-def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
+def _dry_run(plan: Sweep) -> list[str]:
     """Return the present state of each search. Writes nothing."""
-    states: list[SearchState] = []
-    if storages.has_tables(url):
-        with storages.storage_failures(url):
-            storage = storages.open_storage(url)
-            storages.refuse_others(storage, plan.searches)
-            for search in plan.searches:
-                study = storages.find_study(storage, search)
-                states.append(SearchState(search, () if study is None else study.get_trials(deepcopy=False)))
-    else:
-        states = [SearchState(search, ()) for search in plan.searches]
+    states = [SearchState(search, ()) for search in plan.searches]
+    file = plan.folder / storages.FILE
+    if file.exists():
+        storage = storages.open_storage(file)
+        storages.refuse_others(storage, plan.searches)
+        for number, search in enumerate(plan.searches):
+            study = storages.find_study(storage, search)
+            if study is not None:
+                states[number] = SearchState(search, study.get_trials(deepcopy=False))
     lines = []
     for search in plan.searches:
         space = f"{', '.join(search.space.names)} ({search.sampler}): {search.trials} trials"
         lines.append(f"{search.title}: {space}; {search.pruner} pruner, seed {search.seed}; {search.metric}")
     lines += make_table(plan.study, states, plan.workers).lines
-    return [*lines, f"{plan.workers} at a time; storage {storages.public_url(url)}", *_describe_power(plan)]
+    return [*lines, f"{plan.workers} at a time; storage {file}", *_describe_power(plan)]
 
 
 def _describe_power(plan: Sweep) -> list[str]:
@@ -85,8 +80,8 @@ def _describe_power(plan: Sweep) -> list[str]:
 class SweepRun:
     """One call of `sweep`: trains the trials of its searches, and writes the results."""
 
-    def __init__(self, plan: Sweep, url: str, options: SweepOptions, launcher: Launcher) -> None:
-        self.plan, self.url, self.options, self.launcher = plan, url, options, launcher
+    def __init__(self, plan: Sweep, options: SweepOptions, launcher: Launcher) -> None:
+        self.plan, self.options, self.launcher = plan, options, launcher
         self.display = Display(plan.study, plan.workers)
         self.unsent: list[str] = []  # trials that the server lacks
 
@@ -94,10 +89,14 @@ class SweepRun:
         """Carry out the sweep. Raises Failure if a method has no complete trial."""
         for message in self.plan.messages:
             self.display.say(message)
-        plan, options, storage = self.plan, self.options, self._open_storage()
+        plan, options = self.plan, self.options
+        storage = storages.open_storage(plan.folder / storages.FILE)
+        storages.refuse_others(storage, plan.searches)
+        for search in plan.searches:
+            storages.find_study(storage, search)  # refuses a different search
         tags = {record.ORACLE: plan.oracle} if plan.oracle else {}
         with tracked.open_study(plan.folder, plan.study, plan.suite, plan.config, tags) as study:
-            feed = TrialFeed(plan, storage, options, self.launcher, self.display)
+            feed = TrialFeed(plan, storage, self.launcher, self.display)
             self._write_description()
             table = make_table(plan.study, feed.states(), plan.workers)
             self.display.say(table.head + self._forecast(feed.states(), table.seconds))
@@ -123,21 +122,10 @@ class SweepRun:
             lines = [f"; {most}{cost}" if cost else "; an estimate follows after the first trial"]
         return "\n".join([*lines, *_describe_power(plan)])
 
-    def _open_storage(self) -> RDBStorage:
-        """Open the storage. Raises UsageError if it has a different search with one of our names."""
-        storages.has_tables(self.url)  # refuses the database of another program
-        with storages.storage_failures(self.url):
-            storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
-            storages.refuse_others(storage, self.plan.searches)
-            for search in self.plan.searches:
-                storages.find_study(storage, search)  # refuses a different search
-        return storage
-
     def _write_description(self) -> None:
         path = self.plan.folder / tracked.SWEPT
         searches = {search.name: {"trials": search.trials, **search.description} for search in self.plan.searches}
-        content = {"storage": storages.public_url(self.url), "searches": searches}
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        path.write_text(yaml.safe_dump({"searches": searches}, sort_keys=False))
 
     def _train(self, runner: Runner, feed: TrialFeed) -> None:
         """Train until every search has its trials."""
@@ -148,22 +136,18 @@ class SweepRun:
         self.display.say(f"{self.plan.study}: {total} trials; {summary}")
         self.unsent = send_unsent(states, self.display.say)
         if left:
-            self.display.say(f"storage {storages.public_url(self.url)}; starts and retries are told in {feed.log}")
+            self.display.say(f"starts and retries are told in {feed.log}")
             runner.run()
             self.unsent = send_unsent(feed.tell_news(), self.display.say)
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def _end(self, runner: Runner, feed: TrialFeed) -> None:
-        """Queue unfinished trials again, print the results, and write them into the sweep's folder."""
+        """End what is running, print the results, and write them into the sweep's folder."""
         runner.stop()
         self.display.close()
-        try:
-            feed.release()
-            states = feed.states()
-        except Failure as failure:
-            print(f"warning: {failure}; the same command concludes the sweep", file=sys.stderr)
-            return
+        feed.close()
+        states = feed.states()
         print("\n".join(results.format_summary(states)))
         self._write_results(states)
         if results.collect_winners(states):
@@ -186,7 +170,6 @@ class SweepRun:
 
 
 def _count_left(state: SearchState) -> int:
-    """Return the number of positions of a search that are still to be trained."""
-    outcomes = state.outcomes
-    is_open = sum(trial.state.name in ("WAITING", "RUNNING") for trial in outcomes.values())
-    return state.search.trials - len(outcomes) + is_open
+    """Return the number of trials of a search that are still to be trained."""
+    is_open = sum(trial.state.name in ("WAITING", "RUNNING") for trial in state.trials)
+    return state.search.trials - len(state.trials) + is_open
