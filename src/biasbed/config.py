@@ -430,7 +430,6 @@ class Config:
         None, "steps between extra checkpoints within an epoch", ge=1, identity=False
     )
     log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
-    register: str = setting("none", "register that model in MLflow under this name (none: don't)", identity=False)
     keep: Literal["all", "best_last", "best", "none"] = setting(
         "all",
         "checkpoints of a training that has ended: all, as they are; best_last, best: these with weights only; none",
@@ -451,9 +450,6 @@ class Config:
         _refuse_mean_std(self)
         if self.init_seen != "auto":
             _refuse_unclear(self.init_seen)
-        if self.register != "none" and (not self.log_model or set(self.register) & set("/:")):
-            reason = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
-            raise ValueError(f"register={self.register}: {reason}")
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))

@@ -341,4 +341,3 @@ class SyncOptions:
 
     output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
     algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")
-    register: str = setting("none", "name in the model registry of runs whose settings have the same `register`")

@@ -72,6 +72,7 @@ ERROR = "biasbed.error"  # why a run failed
 USAGE_ERROR = "biasbed.usage_error"  # `mlflow run` opened a run for a command that was refused
 REPRODUCES = "biasbed.reproduces"  # reproductions: id of the run that was trained again
 VERDICT = "biasbed.verdict"  # reproductions: bit-equal, within the spread, ...
+IMPORT = "biasbed.import"  # imported runs: the machine that imported them
 ORIGIN_RUN = "biasbed.origin_run"  # imported runs: their id where they were trained
 ORIGIN_SERVER = "biasbed.origin_server"  # imported runs: the tracking server they were exported from
 

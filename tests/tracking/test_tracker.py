@@ -18,14 +18,12 @@ import pytest
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.evaluation import models
 from biasbed.system.processes import end_by
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
-from biasbed.training.sync import model_logger, send_unless_sent
+from biasbed.training.sync import send_unless_sent
 from helpers.runs import all_runs
 
 
@@ -163,13 +161,13 @@ def test_no_run_is_deleted_for_results_that_were_read_from_it(folder: RunFolder,
 def test_the_tags_of_a_folder_s_state_do_not_decide_whose_its_run_is(folder: RunFolder, tracking: str) -> None:
     finished_offline(folder)
     state = folder.read_state()
-    forged = {IMPORT: "x", record.ORIGIN_RUN: "a" * 32, RESULTS: "x"}
+    forged = {record.IMPORT: "x", record.ORIGIN_RUN: "a" * 32, RESULTS: "x"}
     folder.write_state({**state, "tags": {**state["tags"], **forged}})
     send(folder)
     (run,) = all_runs(tracking)
     assert (run.info.status, rows(tracking, run.info.run_id)) == ("FINISHED", [(1, 100)])
     assert run.data.tags[RESULTS] == folder.results
-    assert not {IMPORT, record.ORIGIN_RUN} & run.data.tags.keys()
+    assert not {record.IMPORT, record.ORIGIN_RUN} & run.data.tags.keys()
 
 
 # --- copies of finished results ---------------------------------------------------------------------------------------
@@ -251,52 +249,6 @@ def test_one_request_that_fails_at_the_end_does_not_change_how_it_ended(
     assert run.info.status == "FINISHED"
     assert tracker.folder.read_state()["sent"]
 
-
-@pytest.mark.parametrize("owes", [True, False])
-def test_a_model_that_is_owed_is_logged_alone_and_once(
-    owes: bool, tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By `sync algorithm=`, after `sync` alone could send the rest only; the run ends when it did."""
-    from mlflow import MlflowClient
-
-    logged = []
-
-    def log(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
-        if named == "auto":
-            raise Failure("the method is not one of biasbed's")
-        logged.append((run_id, named))
-
-    monkeypatch.setattr(models, "log_model", log)
-    folder = tracker.folder
-    state = folder.read_state()
-    folder.write_state({**state, "params": {**state["params"], "config/algorithm": "own.py:Mine"}})
-    tracker.finish(model_logger(folder, tracker, "auto") if owes else None)
-    (before,) = all_runs(tracking)
-    assert not send_unless_sent(folder)
-    monkeypatch.setattr(MlflowClient, "log_artifact", lambda *_: pytest.fail("sent again"))
-    assert send_unless_sent(folder, named="own.py:Mine") == owes
-    assert not send_unless_sent(folder, named="own.py:Mine")
-    assert logged == ([(tracker.run_id, "own.py:Mine")] if owes else [])
-    (after,) = all_runs(tracking)
-    assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
-
-
-@pytest.mark.parametrize("register", ["none", "prod"])
-def test_a_model_is_registered_only_under_a_name_that_the_user_gives(
-    register: str, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The folder's settings may be a stranger's: they must not give a registered model a new version."""
-    registered = []
-    monkeypatch.setattr(models, "log_model", lambda *_, register, **__: registered.append(register))
-    folder = tracker.folder
-    state = folder.read_state()
-    params = {**state["params"], "config/register": "prod", "config/log_model": "true"}
-    tracker.log({"step": 1, "timestamp": 1, "metrics": {"train/loss": 1.0}})
-    tracker.finish()
-    folder.write_state({**folder.read_state(), "params": params, "sent": False})
-    assert send_unless_sent(folder, register=register)
-    assert registered == ["prod" if register == "prod" else "none"]
-    assert ("`sync register=prod` does" in capsys.readouterr().err) == (register != "prod")
 
 
 def test_a_sync_that_fails_ends_the_run_that_it_opened(

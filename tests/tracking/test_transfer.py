@@ -18,7 +18,6 @@ from biasbed.errors import UsageError
 from biasbed.options import ZipOptions
 from biasbed.tracking import server, transfer
 from biasbed.tracking.archive import Archive
-from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.transfer import export
 from helpers.archives import rich_run, zipped
 from helpers.runs import all_runs
@@ -33,7 +32,7 @@ def told(uri: str, run_id: str) -> dict[str, Any]:
     client = MlflowClient(uri)
     run = client.get_run(run_id)
     inputs = run.inputs.dataset_inputs if run.inputs else []
-    of_import = {record.ORIGIN_RUN, record.ORIGIN_SERVER, IMPORT, "mlflow.parentRunId"}
+    of_import = {record.ORIGIN_RUN, record.ORIGIN_SERVER, record.IMPORT, "mlflow.parentRunId"}
     tags = {name: value for name, value in run.data.tags.items() if name not in of_import}
     return {
         "info": (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time),

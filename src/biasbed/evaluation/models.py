@@ -54,10 +54,10 @@ class Predict(nn.Module):
         return self.algorithm.predict(x)
 
 
-def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
+def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     """Log a checkpoint's weights to its run as an MLflow model with signature, input example and card.
 
-    named: the method, if it is the user's own. register: a name for MLflow's registry.
+    named: the method, if it is the user's own.
 
     The model is exported by torch.export: it loads without pickled code. As a pyfunc it takes images and returns names
     of classes and scores (`served_images`). As a PyTorch model it takes tensors of any batch size and returns logits.
@@ -80,8 +80,6 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
     note = run.data.tags.get(notes.NOTE, "")
     tags = {notes.NOTE: card(model_uri, image, classes, outputs, note)}
     mlflow.set_logged_model_tags(model_uri.rpartition("/")[2], tags)
-    if register != "none":
-        mlflow.register_model(model_uri, register)
 
 
 def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:

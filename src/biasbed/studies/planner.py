@@ -28,7 +28,7 @@ TEST_IMAGES = 32  # of each set, in that training
 WORTH_MEASURING = 1_000_000
 PATIENCE = 300.0  # seconds for the measurement
 PAUSE = 0.1  # seconds between looks
-QUICK = {"tracking": "offline", "keep": "none", "log_model": "false", "register": "none", "test_every": ""}
+QUICK = {"tracking": "offline", "keep": "none", "log_model": "false", "test_every": ""}
 
 
 def describe_cost(

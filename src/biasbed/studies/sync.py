@@ -34,7 +34,7 @@ def sync(options: SyncOptions) -> None:
     for folder in folders:
         try:
             _refuse_links(folder.path)
-            sent += send_finished(folder, options.algorithm, options.register)
+            sent += send_finished(folder, options.algorithm)
         except (Failure, UsageError, OSError) as error:
             failed += 1
             reason = os_reason(error) if isinstance(error, OSError) else error

@@ -57,7 +57,6 @@ class RunState(TypedDict, total=False):
     tracking_uri: str
     attempts: int
     sent: bool
-    owes_model: bool
 
 
 MOST_BYTES = 2**30  # of a journal

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from biasbed import record
 from biasbed.system import files, places
 from biasbed.tracking.folder import make_folder
 from biasbed.tracking.run_reader import StoredRun, find_runs
@@ -14,8 +15,6 @@ from biasbed.tracking.server import database, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
-
-IMPORT = "biasbed.import"  # tag of an imported run: the machine that imported it
 
 
 @contextlib.contextmanager
@@ -36,7 +35,7 @@ def find_complete(uri: str, **tags: str) -> list[StoredRun]:
     for run in find_runs(uri, **tags):
         if run.info.status != "RUNNING":  # the status is set last
             complete.append(run)
-        elif run.data.tags.get(IMPORT) == os.uname().nodename:
+        elif run.data.tags.get(record.IMPORT) == os.uname().nodename:
             with guarded(uri):
                 writer(uri).delete_run(run.info.run_id)
     return complete
@@ -55,7 +54,7 @@ class NewRun(NamedTuple):
 def make_run(uri: str, experiment: str, run: NewRun) -> str:
     """Make a run and return its id. A run that can't be filled is deleted, so that nobody takes it for running."""
     client = writer(uri)
-    tags = {**run.tags, IMPORT: os.uname().nodename}
+    tags = {**run.tags, record.IMPORT: os.uname().nodename}
     created = client.create_run(experiment, start_time=run.period[0], tags=tags, run_name=run.name)
     run_id = str(created.info.run_id)
     try:

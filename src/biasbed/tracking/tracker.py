@@ -28,7 +28,6 @@ from biasbed.system.processes import ignore_first_signal, postponed, signal_of
 from biasbed.system.strict import read_text
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.imported_runs import IMPORT
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import StoredRun, find_runs
@@ -54,7 +53,7 @@ RETRY_AFTER = 15.0  # seconds between attempts to reach it before the end
 
 RESULTS = "biasbed.results"  # tag: digest of the journal
 # Tags that no folder's state decides, as it may be a stranger's.
-OWNING = (IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
+OWNING = (record.IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
 
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
 
@@ -258,11 +257,12 @@ class Tracker:
             self._conclude()
         if not self.offline:
             self._deliver(self._send_results, deadline)
-            owes = log_model is not None and not self._log_model(log_model)
+            if log_model is not None:
+                self._log_model(log_model)
             ended = time.monotonic() + PATIENCE / 3
             self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
             self.is_finished = True  # before the state is written: ending the run early now would be final
-            self.folder.write_state({**self.folder.read_state(), "sent": True, "owes_model": owes})
+            self.folder.write_state({**self.folder.read_state(), "sent": True})
         self.is_finished = True
 
     def _deliver(self, send: Callable[[], None], deadline: float) -> None:
@@ -312,25 +312,8 @@ class Tracker:
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
 
-    def add_model(self, log_model: Callable[[str], None]) -> bool:
-        """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""
-        state = self.folder.read_state()
-        self.run_id = state["run_id"]
-        with guarded(self.uri):
-            run = self._client.get_run(self.run_id)
-            if run.data.tags.get(record.FOLDER_ID) != self.folder.own_state()["tags"][record.FOLDER_ID]:
-                raise Failure(f"{self.folder.path}: run {self.run_id} belongs to another folder; no model was logged")
-            ended = run.info.end_time
-            is_logged = self._log_model(log_model)
-            self._client.set_terminated(self.run_id, "FINISHED", ended)
-        self.folder.write_state({**state, "owes_model": not is_logged})
-        return is_logged
-
-    def _log_model(self, log_model: Callable[[str], None]) -> bool:
-        """Log the model once per run, with its results; return True if it is logged.
-
-        A network that can't be exported is only a warning.
-        """
+    def _log_model(self, log_model: Callable[[str], None]) -> None:
+        """Log the model once per run, with its results. A network that can't be exported is only a warning."""
         models: list[str] = []
         try:
             models = self._logged_models()
@@ -343,8 +326,6 @@ class Tracker:
             reason = places.public_text(first_line(error))
             lacking = "the MLflow model was logged without its results" if models else "no MLflow model was logged"
             print(f"warning: {lacking}: {reason}; the checkpoint was logged", file=sys.stderr)
-            return False
-        return True
 
     def _logged_models(self) -> list[str]:
         """Return the ids of the models that the run has logged."""

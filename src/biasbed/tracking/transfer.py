@@ -18,7 +18,7 @@ from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
 from biasbed.tracking.export_formats import ExportFormat
-from biasbed.tracking.imported_runs import IMPORT, NewRun, find_complete, importing, make_run
+from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
 from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
@@ -87,7 +87,7 @@ def _study_runs(uri: str, study: str) -> list[Any]:
 def _described(uri: str, run: Any) -> ArchivedRun:
     """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
     client, tags = writer(uri), dict(run.data.tags)
-    tags.pop(IMPORT, "")
+    tags.pop(record.IMPORT, "")
     parent = tags.pop(notes.PARENT, "")
     if parent:
         parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)

@@ -13,10 +13,10 @@ from biasbed.tracking.server import resolve_uri
 from biasbed.tracking.tracker import SentElsewhere, Tracker, ends_run, is_at
 
 
-def send_finished(folder: RunFolder, named: str, register: str) -> bool:
+def send_finished(folder: RunFolder, named: str) -> bool:
     """Send a run if it is finished and complete and the server lacks it; return True if it was sent.
 
-    named, register: see `send_unless_sent`.
+    named: see `send_unless_sent`.
     """
     state = folder.read_state()
     if state.get("tags", {}).get(record.TRIAL_STATE) == "pruned":
@@ -26,33 +26,24 @@ def send_finished(folder: RunFolder, named: str, register: str) -> bool:
     if not folder.is_done:
         print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
         return False
-    return send_unless_sent(folder, named=named, register=register)
+    return send_unless_sent(folder, named=named)
 
 
-def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto", register: str = "none") -> bool:
+def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
     """Send a finished run if this server lacks any of it; return True if it was sent.
 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be the run's.
-    register: name under which the user wants models registered. What the folder's settings say is not enough: somebody
-    else may have written them.
     """
     from biasbed import algorithms
 
     state = folder.read_state()
+    if state.get("sent") and is_at(state, resolve_uri()):
+        return False
     params = {name.removeprefix(record.CONFIG_PARAMETER): value for name, value in state.get("params", {}).items()}
     is_meant = algorithms.identifier(named) == algorithms.identifier(params.get("algorithm", ""))
-    is_sent = state.get("sent") and is_at(state, resolve_uri())
-    if is_sent and not (is_meant and state.get("owes_model")):
-        return False
     with folder.locked():
-        tracker = Tracker(folder, None if is_sent else run_id)
-        registered_name = params.get("register", "none")
-        if registered_name not in ("none", register):
-            print(f"{folder.path}: registers no model; `sync register={registered_name}` does", file=sys.stderr)
-        register = register if registered_name == register else "none"
-        log_model = model_logger(folder, tracker, named if is_meant else "auto", register)
-        if is_sent:
-            return tracker.add_model(log_model)
+        tracker = Tracker(folder, run_id)
+        log_model = model_logger(folder, tracker, named if is_meant else "auto")
         with ends_run(tracker):
             try:
                 tracker.reopen()
@@ -64,12 +55,12 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
     return True
 
 
-def model_logger(folder: RunFolder, tracker: Tracker, named: str, register: str = "none") -> Callable[[str], None]:
+def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[str], None]:
     """Return a function that logs the folder's best weights as an MLflow model to the run of an id.
 
-    named: a method of the user's own. register: name under which the model is registered.
+    named: a method of the user's own.
     """
     from biasbed.evaluation import models
 
     best = folder.path / record.BEST_CHECKPOINT
-    return functools.partial(models.log_model, best, uri=tracker.uri, named=named, register=register)
+    return functools.partial(models.log_model, best, uri=tracker.uri, named=named)

@@ -37,7 +37,6 @@ from biasbed.system import code
 from biasbed.system.files import write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tasks import MULTI_CLASS
-from biasbed.tracking import study_row
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
@@ -74,7 +73,7 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
     checkpoint.trim(folder.path, job.config.keep)
     print(f"{folder.path.name} is finished already; resume=never trains it anew")
     if not job.is_offline:
-        send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm, job.config.register)
+        send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm)
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
@@ -143,9 +142,11 @@ def _print_data(job: Job) -> None:
 def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> None:
     folder.mark_done()  # before anything goes that an unfinished training would go on from
     checkpoint.trim(folder.path, job.config.keep)
-    log_model = model_logger(folder, tracker, job.config.algorithm, job.config.register)
+    log_model = model_logger(folder, tracker, job.config.algorithm)
     tracker.finish(log_model if job.config.log_model else None)
-    if not tracker.offline:
+    if not tracker.offline and job.config.study != record.ADHOC:  # which has no run of its own
+        from biasbed.tracking import study_row
+
         study_row.refresh(tracker.uri, job.config.study)
     print(_farewell(tracker, engine, measures.described(job.protocol, engine.scoring.monitor).unit), file=sys.stderr)
 

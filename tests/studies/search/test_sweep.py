@@ -148,7 +148,7 @@ def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
     flags = {"trials": "3", "study": "mine", "tracking": "on"}
     launcher = FakeTrials({"erm-trial1": ["unsent"]})
 
-    def refuse(folder: RunFolder, named: str, register: str) -> bool:
+    def refuse(folder: RunFolder, named: str) -> bool:
         raise Failure(f"{folder.path.name}: the server does not answer")
 
     with monkeypatch.context() as patched:
