@@ -161,7 +161,6 @@ def train(
     eval_batch_size: int = ...,
     checkpoint_every: int | None = ...,
     log_model: bool = ...,
-    register: str = ...,
     keep: Literal["all", "best_last", "best", "none"] = ...,
     tracking: Literal["on", "offline"] = ...,
     **settings: Any,

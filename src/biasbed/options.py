@@ -107,9 +107,6 @@ class ListOptions:
         "methods", "kind of thing: tables are those of studies, and layouts of published ones; formats are of files"
     )
     words: Literal["none"] | tuple[str, ...] = setting("none", "only lines with all of these words, by commas")
-    schema: str = setting(
-        "none", "print the JSON schema of a file format instead: study_table, search_space, layout ..."
-    )
 
 
 @dataclass(frozen=True)

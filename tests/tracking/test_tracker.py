@@ -250,7 +250,6 @@ def test_one_request_that_fails_at_the_end_does_not_change_how_it_ended(
     assert tracker.folder.read_state()["sent"]
 
 
-
 def test_a_sync_that_fails_ends_the_run_that_it_opened(
     tracker: Tracker, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

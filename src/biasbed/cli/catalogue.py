@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,16 +13,12 @@ from biasbed.errors import UsageError
 from biasbed.options import ListOptions
 from biasbed.plugin_loader import Offered
 from biasbed.registry import Registry
-from biasbed.settings import refuse_unknown
 
 Lines = Iterator[tuple[str, str]]  # name, what it is
 
 
 def show(options: ListOptions) -> None:
-    """Print the lines that have all of the words, or a format's JSON schema. Raises UsageError if there is none."""
-    if options.schema != "none":
-        print_schema(options.schema)
-        return
+    """Print the lines that have all of the words. Raises UsageError if there is none."""
     lines = list(KINDS[options.what]())
     needed = () if options.words == "none" else tuple(word.lower() for word in options.words)
     chosen = [(name, about) for name, about in lines if all(word in f"{name} {about}".lower() for word in needed)]
@@ -127,15 +122,6 @@ def _formats() -> Lines:
         yield name, first_sentence(kind)
         for path, about in entries(kind):
             yield f"{name}: {path}", about
-
-
-def print_schema(name: str) -> None:
-    """Print the JSON schema of a format, by which editors check a file. Raises UsageError for an unknown format."""
-    from biasbed.system.formats import schema
-
-    kinds = file_formats()
-    refuse_unknown(name, kinds, f"schema={name}: there is no such format")
-    print(json.dumps(schema(kinds[name]), indent=1))
 
 
 def _registered(registry: Registry) -> Lines:

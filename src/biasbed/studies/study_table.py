@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError, listed
@@ -117,17 +117,11 @@ def _parse_file_seeds(value: Any) -> tuple[int, ...]:
     return () if value in (None, "", [], {}) else parse_seeds(value)
 
 
-_ANY_SETTINGS = {"type": ["object", "null"], "additionalProperties": {"not": {"type": "object"}}}
-_METHODS = {"anyOf": [{"type": "array", "items": {"type": "string"}}, _ANY_SETTINGS | {"additionalProperties": True}]}
 RunName = Annotated[str, AfterValidator(_check_run_name)]
-TableSettings = Annotated[dict[str, str], parsed_by(_parse_overrides), WithJsonSchema(_ANY_SETTINGS)]
-RowSettings = Annotated[dict[str, str], parsed_by(_parse_row), WithJsonSchema(_ANY_SETTINGS)]
-FileMethods = Annotated[dict[str, TableSettings], parsed_by(_as_methods), WithJsonSchema(_METHODS)]
-FileSeeds = Annotated[
-    tuple[int, ...],
-    parsed_by(_parse_file_seeds),
-    WithJsonSchema({"type": ["string", "integer", "array"], "items": {"type": "integer"}}),
-]
+TableSettings = Annotated[dict[str, str], parsed_by(_parse_overrides)]
+RowSettings = Annotated[dict[str, str], parsed_by(_parse_row)]
+FileMethods = Annotated[dict[str, TableSettings], parsed_by(_as_methods)]
+FileSeeds = Annotated[tuple[int, ...], parsed_by(_parse_file_seeds)]
 WordText = Annotated[str, BeforeValidator(word)]
 
 

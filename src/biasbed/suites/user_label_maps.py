@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from biasbed.config import Aggregation
 from biasbed.errors import UsageError, listed
@@ -100,18 +100,13 @@ def _parse_outputs(value: Any) -> Any:
     return tuple(names)
 
 
-_OUTPUT = {"type": ["integer", "string"]}
-_SEVERAL = {"type": "array", "items": _OUTPUT, "minItems": 1}
-_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}
-FileOutputs = Annotated[
-    Any, parsed_by(_parse_outputs), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, _NAMES]})
-]
+FileOutputs = Annotated[Any, parsed_by(_parse_outputs)]
 
 
 class MapFile(Format):
     """Label map: the outputs of the model that stand for each class."""
 
-    classes: ByName[str, Annotated[Any, WithJsonSchema({"anyOf": [_OUTPUT, _SEVERAL]})]] = Field(
+    classes: ByName[str, Any] = Field(
         min_length=1, description="for each class an output of the model, or a list of outputs: positions or names"
     )
     how: Aggregation = Field(USUAL, description="how the scores of several outputs become one")

@@ -1,7 +1,7 @@
 """File formats as models: study tables, search spaces, layouts, label maps, descriptions and manifests.
 
 A format is a subclass of `Format`. Its fields say which entries a file has, of which type, and what they mean; checks,
-messages, JSON schema and documentation follow from them. `read` reads a YAML file, `check` what was read already. What
+messages and documentation follow from them. `read` reads a YAML file, `check` what was read already. What
 is wrong is one line: the file, the place inside it, the problem, the nearest valid name.
 
 Answers: How is a YAML or JSON file checked against its format?
@@ -105,25 +105,9 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema of a format, by which an editor checks and completes a file while it is written."""
-    described: dict[str, Any] = _adapter(kind).json_schema()
-    _allow_empty(described)
-    return described
-
-
-def _allow_empty(part: Any) -> None:
-    """Let every entry with a name of the user's be empty, which YAML reads as null."""
-    if isinstance(part, dict) and isinstance(part.get("additionalProperties"), dict):
-        part["additionalProperties"] = {"anyOf": [part["additionalProperties"], {"type": "null"}]}
-    inner = part.values() if isinstance(part, dict) else ()
-    for member in part if isinstance(part, list) else inner:
-        _allow_empty(member)
-
-
 def entries(kind: Any) -> Iterator[tuple[str, str]]:
     """Yield every entry of a format and what it means; `<name>` is a name of the user's, `[]` a place in a list."""
-    described = schema(kind)
+    described = _adapter(kind).json_schema()
     yield from _entries(described, described.get("$defs", {}), "")
 
 

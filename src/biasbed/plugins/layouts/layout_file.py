@@ -86,7 +86,7 @@ class Hypothesis(Format):
 
 
 # A text that may also be a number or a date.
-RowLabel = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
+RowLabel = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
 PrintedValue = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, RootModel, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, RootModel, model_validator
 
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
@@ -193,8 +193,8 @@ def _parse_number(value: Any) -> Any:
     return value
 
 
-Bound = Annotated[float, BeforeValidator(_parse_number), WithJsonSchema({"type": ["number", "string"]})]
-ChoiceText = Annotated[str, BeforeValidator(word), WithJsonSchema({})]
+Bound = Annotated[float, BeforeValidator(_parse_number)]
+ChoiceText = Annotated[str, BeforeValidator(word)]
 
 
 class RangeFile(Format):
