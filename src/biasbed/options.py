@@ -20,8 +20,8 @@ class ImportOptions:
 
     source: str = setting(
         "biasbed",
-        "paper whose results are imported; a file that `export` wrote (.zip); a sweep of DomainBed's own code: a "
-        "folder of results.jsonl, or a CSV; or a file or folder that a plug-in reads (docs/sharing.md)",
+        "paper whose results are imported; a file that `export` wrote (.zip); or a sweep of DomainBed's own code: a "
+        "folder of results.jsonl, or a CSV",
     )
     study: str = setting(
         "auto", "study of a sweep's trials or of reported results (auto: named after the folder or file)"

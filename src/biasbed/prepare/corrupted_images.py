@@ -6,29 +6,23 @@ image's short side is resized to 256; its centre of 224 pixels is corrupted and 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from biasbed import suites
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import FORMAT, QUALITY, as_released, clean, released_name, released_names
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
-from biasbed.errors import CorruptImage, UsageError
+from biasbed.errors import UsageError
 from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
 from biasbed.system.files import atomic_file
 
-BLOCK = 4096  # bytes of a disk that no two files share
-SAMPLE = 3  # images that are corrupted to estimate the size of files
 GROUPS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
 
 
@@ -79,30 +73,22 @@ class Corrupting:
         return self.folder / corruption / str(severity) / released_name(self.source.ids[row])
 
     def maker(self) -> Callable[[int], None]:
-        make = self.files()
+        """Return a function that writes the missing files of a row.
 
-        def write(row: int) -> None:
-            for path, content in make(row, self.lacking(row)):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_file(path, durable=False) as temporary:  # waiting for the disk would cost days
-                    temporary.write_bytes(content)
-
-        return write
-
-    def files(self) -> Callable[[int, list[tuple[str, int]]], Iterator[tuple[Path, bytes]]]:
-        """Return a function that yields the files of one image, which it decodes once.
-
-        Raises UsageError if a corruption lacks what it needs.
+        Raises UsageError if the photographs of frost are missing.
         """
         corruptions = {name: find(name, self.frost) for name in self.corruptions}
 
-        def make(row: int, conditions: list[tuple[str, int]]) -> Iterator[tuple[Path, bytes]]:
+        def write(row: int) -> None:
             image, name = clean(self.source.open(row)), self.source.ids[row]
-            for corruption, severity in conditions:
+            for corruption, severity in self.lacking(row):
                 corrupted = corrupt(image, corruptions[corruption], severity, self.seed, name)
-                yield self.path(row, corruption, severity), as_released(corrupted)
+                path = self.path(row, corruption, severity)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(path, durable=False) as temporary:  # waiting for the disk would cost days
+                    temporary.write_bytes(as_released(corrupted))
 
-        return make
+        return write
 
 
 class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
@@ -111,7 +97,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
     Settings = CorruptionsOptions
 
     def make(self) -> Path:
-        """Write the missing files and return their folder. Raises UsageError if the disk is too small."""
+        """Write the missing files and return their folder."""
         folder, source = self.store.images(self.source, self.name), self.source
         work = Corrupting(source, folder, self.options.names(), self.config.seed, self._frost())
         released_names(source.ids, source.name)  # refuses two images of one name
@@ -121,7 +107,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         if existing is not None and existing.complete and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images in every condition", file=sys.stderr)
             return folder
-        refuse_full_disk(work, shutil.disk_usage(folder.parent).free)
+        work.maker()  # refuses a corruption that lacks something before anything is written
         processes = self.options.how_many("cpu")
         done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         print(f"done: {done.images} images in {len(list(work.conditions()))} conditions in {folder}", file=sys.stderr)
@@ -133,23 +119,3 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         if self.options.frost == "auto":
             return suites.make_suite(self.config).data_root / "frost"
         return Path(self.options.frost).expanduser()
-
-
-def refuse_full_disk(work: Corrupting, free: int) -> None:
-    """Raise UsageError if the missing files take more than `free` bytes, as estimated from a few images.
-
-    The few are made in memory, so a corruption that lacks something is also noticed before anything is written.
-    """
-    make = work.files()
-    rows = [row for row in range(len(work.names)) if not work.is_there(row)]
-    sizes: list[int] = []
-    for row in rows[:: -(-len(rows) // SAMPLE) or 1]:
-        with contextlib.suppress(CorruptImage):  # reported when all files are made
-            sizes += [-(-len(content) // BLOCK) * BLOCK for _, content in make(row, list(work.conditions()))]
-    files = sum(len(work.lacking(row)) for row in rows)
-    needed = files * float(np.mean(sizes)) if sizes else 0
-    if needed > free:
-        raise UsageError(
-            f"{files:,} files of corrupted images take about {needed / 2**30:.1f} GiB, and {work.folder} has "
-            f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere, or fewer corruptions="
-        )

@@ -37,8 +37,6 @@ from biasbed.studies.study_table import (
     StudyTable,
     parse_seeds,
     read_table,
-    refuse_seen,
-    refuse_unchosen,
     require_named_code,
     select_rows,
 )
@@ -122,7 +120,6 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
     """Build the study's table: the one that the options name, with what the flags override."""
     table = load_table(options)
     rows = select_rows(table, options.algorithms)
-    refuse_unchosen(table, rows, settings)
     if not rows:
         raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
     replaced = set(settings)
@@ -132,18 +129,21 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
     def keep(overrides: Overrides) -> Overrides:
         return {name: value for name, value in overrides.items() if name not in replaced}
 
+    chosen = {}
+    for row in rows:
+        if row in table.chosen:
+            chosen[row] = {cell: keep(overrides) for cell, overrides in table.chosen[row].items()}
     fresh = max(table.seen_seeds, default=-1) + 1
-    study_table = StudyTable(
+    return StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
         rows={name: keep(row) for name, row in rows.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds, fresh),
         settings={**keep(table.settings), **settings},
         cells={name: keep(cell) for name, cell in table.cells.items()},
-        chosen={row: table.chosen[row] for row in rows if row in table.chosen},
+        chosen=chosen,
         chosen_by=table.chosen_by,
     )
-    return refuse_seen(study_table)
 
 
 def dry_run(plan: StudyPlan) -> list[str]:

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from biasbed import algorithms, suites
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError
 from biasbed.options import OWN
 from biasbed.record import slug
 from biasbed.settings import refuse_unknown, word
@@ -239,32 +239,6 @@ def select_rows(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> di
         if "algorithm" in rows[name]:
             algorithms.REGISTRY.refuse_unknown(rows[name]["algorithm"])
     return rows
-
-
-def refuse_unchosen(table: StudyTable, rows: Iterable[str], settings: Overrides) -> None:
-    """Raise UsageError if rows or settings would replace what the table's sweep has chosen."""
-    if not table.chosen_by:
-        return
-    sweep = table.chosen_by["study"]
-    for row in rows:
-        if row not in table.rows:
-            raise UsageError(f"the sweep '{sweep}' has no {row}; valid: {listed(table.rows)}")
-        chosen = [table.rows[row], *table.chosen.get(row, {}).values()]
-        for name in settings:
-            if any(name in overrides for overrides in chosen):
-                raise UsageError(f"{name} was chosen by the sweep '{sweep}': leave it out, or train without from_study")
-
-
-def refuse_seen(table: StudyTable) -> StudyTable:
-    """Return the table; UsageError if it would train with seeds by which its settings were chosen."""
-    seen = table.seen_seeds
-    both = [str(seed) for seed in table.seeds if seed in seen]
-    if both:
-        raise UsageError(
-            f"the sweep used seeds={','.join(both)}: with them the chosen settings look better than they are; "
-            f"take others, from {max(seen) + 1} on"
-        )
-    return table
 
 
 def check_methods(names: Iterable[str]) -> tuple[str, ...]:
