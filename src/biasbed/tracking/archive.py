@@ -20,11 +20,11 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -37,8 +37,6 @@ from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
 from biasbed.tracking import notes
 from biasbed.tracking.run_reader import MetricRow
-
-T = TypeVar("T")
 
 FORMAT, VERSION = "biasbed-runs", 1
 MANIFEST, RUN, METRICS, ARTIFACTS = "manifest.json", "run.json", "metrics.csv", "artifacts"
@@ -172,25 +170,21 @@ class Archive:
     def __init__(self, path: Path) -> None:
         """Open and check an archive. Raises UsageError if it is damaged, unsafe, or of another version."""
         self.path = path
-        try:
-            self.zip = zipfile.ZipFile(path)
-        except _DAMAGED as error:
-            raise UsageError(f"{path} is no archive of runs: {_one_line(error)}") from None
-        try:
-            self.manifest = self._checked()
-            self.runs = [self._run(run_id) for run_id in self.manifest.runs]
-            for run_id in self.manifest.runs:
-                for _ in self.metrics(run_id):  # reading checks every row; none is kept
-                    pass
-        except _DAMAGED as error:
-            self.zip.close()
-            raise self._damaged(_one_line(error)) from None
-        except BaseException:
-            self.zip.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            try:
+                self.zip = opened.enter_context(zipfile.ZipFile(path))
+                self.manifest = self._checked()
+                self.runs = [self._run(run_id) for run_id in self.manifest.runs]
+                for run_id in self.manifest.runs:
+                    for _ in self.metrics(run_id):  # reading checks every row; none is kept
+                        pass
+            except _DAMAGED as error:
+                reason = " ".join(str(error).split())[:400] or type(error).__name__
+                raise UsageError(f"{path} is no whole archive of runs ({reason}): export or copy it again") from None
+            opened.pop_all()
 
     def metrics(self, run_id: str) -> Iterator[MetricRow]:
-        """Yield every row of a run's metrics. Raises UsageError for a line that is invalid or that MLflow refuses."""
+        """Yield every row of a run's metrics. Raises ValueError for a line that is invalid or that MLflow refuses."""
         lines = BoundedLines(io.StringIO())
         try:
             with self.zip.open(f"runs/{run_id}/{METRICS}") as file:
@@ -204,8 +198,7 @@ class Archive:
                     metric, step, time, value = row
                     yield _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
         except (ValueError, csv.Error) as error:
-            where = f"the metrics of run {run_id} can't be read: line {lines.number}"
-            raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
+            raise ValueError(f"the metrics of run {run_id}, line {lines.number}: {error}") from None
 
     def unpack(self, run_id: str, folder: Path) -> None:
         """Unpack a run's artifacts into a folder."""
@@ -226,79 +219,60 @@ class Archive:
     ) -> None:
         self.zip.close()
 
-    # --- checks ------------------------------------------------------------------------------------------------------
-
-    def _damaged(self, reason: str) -> UsageError:
-        return UsageError(f"{self.path} is damaged ({reason}): copy or export it again")
+    # --- checks, which raise ValueError or what Python's reader raises -----------------------------------------------
 
     def _checked(self) -> ArchiveManifest:
         """Return the manifest of the archive, once sizes, names and checksums of all members are right."""
         members = self.zip.infolist()
         names = {member.filename for member in members}
         if sum(member.file_size for member in members) > LARGEST_RATIO * self.path.stat().st_size + ALWAYS_ALLOWED:
-            raise UsageError(f"{self.path} would unpack to far more than runs need: it is not unpacked")
+            raise ValueError("it would unpack to far more than runs need")
         unsafe = [name for name in names if not _is_safe(name)]
         if unsafe:
-            raise UsageError(f"{self.path} holds the unsafe name {unsafe[0][:200]!r}: it is not unpacked")
+            raise ValueError(f"it holds the unsafe name {unsafe[0][:200]!r}")
         folders: set[str] = set()
         for name in names:
             folders.update(map(str, PurePosixPath(name).parents))
         both = sorted(folders & names)
         if both:
-            raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
+            raise ValueError(f"it holds a file and a folder of the name {both[0][:200]!r}")
         if len(names) != len(members):
-            raise self._damaged("a file is there twice")
-        manifest = self._manifest(names)
+            raise ValueError("a file is there twice")
+        manifest = self._manifest()
         for run_id in manifest.runs:
-            for name in (f"runs/{run_id}/{RUN}", f"runs/{run_id}/{METRICS}"):
-                if name not in names:
-                    raise self._damaged(f"{name} is missing")
+            self.zip.getinfo(f"runs/{run_id}/{METRICS}")
         damaged = self.zip.testzip()
         if damaged is not None:
-            raise self._damaged(f"checksum of {damaged}")
+            raise ValueError(f"checksum of {damaged}")
         return manifest
 
-    def _manifest(self, names: Container[str]) -> ArchiveManifest:
+    def _manifest(self) -> ArchiveManifest:
         """Read the manifest: its format and version are ours, and no run is there twice."""
-        if MANIFEST not in names:
-            raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
-        try:
-            values = parse_json(self.zip.read(MANIFEST))
-        except ValueError as error:
-            raise self._damaged(f"{MANIFEST}: {_one_line(error)}") from None
+        values = parse_json(self.zip.read(MANIFEST))
         if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise UsageError(f"{self.path} is no archive of runs: its {MANIFEST} has another format")
+            raise ValueError(f"its {MANIFEST} has another format")
         if values.get("version") != VERSION:
-            raise UsageError(
-                f"{self.path} was written by biasbed {values.get('biasbed')} in version {values.get('version')} of the "
-                f"format; this one reads version {VERSION}"
+            raise ValueError(
+                f"it is in version {values.get('version')} of the format; this biasbed reads version {VERSION}"
             )
-        manifest = self._parsed(ArchiveManifest, values, MANIFEST)
+        manifest = formats.check(ArchiveManifest, values)
         twice = [run_id for run_id, count in Counter(manifest.runs).items() if count > 1]
         if twice:
-            raise self._damaged(f"the run {twice[0]} is there twice")
+            raise ValueError(f"the run {twice[0]} is there twice")
         return manifest
 
     def _run(self, run_id: str) -> ArchivedRun:
         name = f"runs/{run_id}/{RUN}"
         try:
             values = parse_json(self.zip.read(name))
+            if not _is_storable(values):
+                raise ValueError("it has characters that no database keeps")
+            run = formats.check(ArchivedRun, values)
+            if run.run_id != run_id or (run.name and run.tags.get(notes.NAME, run.name) != run.name):
+                raise ValueError("it has the id or the name of another run")
         except ValueError as error:
-            raise UsageError(f"{self.path}: {name} can't be read: {_one_line(error)}") from None
-        if not _is_storable(values):
-            raise UsageError(f"{self.path}: {name} can't be read: it has characters that no database keeps")
-        run = self._parsed(ArchivedRun, values, name)
-        if run.run_id != run_id:
-            raise UsageError(f"{self.path}: {name} is about another run")
-        if run.name and run.tags.get(notes.NAME, run.name) != run.name:
-            raise UsageError(f"{self.path}: {name} can't be read: its run has two names")
+            raise ValueError(f"{name}: {error}") from None
         return run
-
-    def _parsed(self, kind: type[T], values: object, name: str) -> T:
-        try:
-            return formats.check(kind, values)
-        except ValueError as error:
-            raise UsageError(f"{self.path}: {name} can't be read: {error}") from None
 
 
 def _is_safe(name: str) -> bool:
@@ -316,7 +290,3 @@ def _is_storable(value: object) -> bool:
     if isinstance(value, list):
         return all(map(_is_storable, value))
     return not isinstance(value, str) or ("\0" not in value and is_text(value))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
