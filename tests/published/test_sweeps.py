@@ -152,13 +152,16 @@ def _edit(change: Callable[[str], str]) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text[:-40], r"results.jsonl, line 2: is no whole JSON object, as where a job was cut off"),
-        (lambda text: text.replace('"trial_seed": 1', '"trial_seed": null'), r"line 1: args.trial_seed is missing"),
+        (
+            lambda text: text[:-40],
+            r"results.jsonl, line 2: is no record of DomainBed .*: if the job was cut off there, remove the line",
+        ),
+        (lambda text: text.replace('"trial_seed": 1', '"trial_seed": null'), r"line 1: is no record .*trial_seed"),
         (lambda text: text.replace("[2, 1]", "[0, 1, 2, 3]"), r"test_envs \[0, 1, 2, 3\] of the domains"),
-        (lambda text: text.replace('"step": 300', '"step": 0'), r"line 2: step 0 is there already"),
+        (lambda text: text.replace('"step": 300', '"step": 0'), r"line 2: .*step 0 is there already"),
         (
             lambda text: text.replace('"env1_in_acc": 0.1', '"env1_in_acc": 10.1', 1),
-            r"line 1: env1_in_acc=10.1: should",
+            r"line 1: .*env1_in_acc=10.1: should",
         ),
         (lambda text: text.replace('"env3_out_acc"', '"env5_out_acc"'), r"step 0 has no env3_out_acc"),
         (lambda text: "", r"there is no results.jsonl in any of its folders"),
@@ -180,7 +183,7 @@ LINE = "PACS,ERM,0,0,1,0,{env},{part},0.5"
     [
         ([HEAD], "has no numbers"),
         ([HEAD, "PACS,ERM,0,x,1,0,0,in,0.5"], "line 2: 'PACS,ERM,0,x,1,0,0,in,0.5' should have whole numbers"),
-        ([HEAD, *[LINE.format(env=0, part="in")] * 2], "line 3: env0_in_acc of this job at step 0 is there already"),
+        ([HEAD, *[LINE.format(env=0, part="in")] * 2], "line 3: .* once for each"),
         ([HEAD, LINE.format(env=1, part="in")], "line 2 .and others of its job.: step 0 has no env0_in_acc"),
     ],
 )

@@ -14,18 +14,41 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from biasbed import record
 from biasbed.errors import UsageError
+from biasbed.system import formats
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import LARGEST, parse_float, parse_int, parse_json, read_text
 
 RESULTS, DONE = "results.jsonl", "done"
 COLUMNS = ["dataset", "algorithm", "trial_seed", "hparams_seed", "test_envs", "step", "env", "split", "accuracy"]
 ACCURACY = re.compile(r"env([0-9]{1,4})_(in|out)_acc")
-NEEDED = {"dataset": str, "algorithm": str, "trial_seed": int, "hparams_seed": int, "test_envs": list}
-SEEDS = ("trial_seed", "hparams_seed")
+StoredInt = Annotated[int, Field(strict=True, ge=-LARGEST, le=LARGEST)]  # that a database can store
+
+
+class _Arguments(TypedDict):
+    """Arguments that every job has; it may have others."""
+
+    dataset: str
+    algorithm: str
+    trial_seed: StoredInt
+    hparams_seed: StoredInt
+    test_envs: list[StoredInt]
+
+
+class _Record(TypedDict):
+    """Entries that every record has; others are its accuracies and losses."""
+
+    args: _Arguments
+    step: StoredInt
+
+
+NEEDED = tuple(_Arguments.__annotations__)
 # Arguments of a job that do not affect the training, or that identify the job within its sweep.
 IGNORED = {
     *NEEDED,
@@ -65,16 +88,14 @@ class SweepJob:
         return tuple(sorted({env for env, _ in keys}))
 
     def check(self) -> None:
-        """Raise UsageError if the job has no records, or if its records differ in their domains."""
-        if not self.records:
-            raise UsageError(f"{self.where}: has no records")
+        """Raise ValueError if its records differ in their domains, or if it holds out none or all."""
         expected = set(itertools.product(range(len(self.envs)), ("in", "out")))
         for step, accuracies in self.records.items():
             if differing := sorted(expected ^ set(accuracies)):
                 env, part = differing[0]
-                raise UsageError(f"{self.where}: step {step} has no env{env}_{part}_acc, or has too many")
+                raise ValueError(f"step {step} has no env{env}_{part}_acc, or has too many")
         if not self.test_envs or not {*self.test_envs} < {*self.envs}:
-            raise UsageError(f"{self.where}: test_envs {[*self.test_envs]} of the domains {[*self.envs]}")
+            raise ValueError(f"test_envs {[*self.test_envs]} of the domains {[*self.envs]}")
 
 
 def read(source: Path) -> list[SweepJob]:
@@ -84,7 +105,10 @@ def read(source: Path) -> list[SweepJob]:
         raise UsageError(f"source={source}: there is no {RESULTS} in any of its folders")
     last_steps: dict[str, int] = {}
     for job in jobs:
-        job.check()
+        try:
+            job.check()
+        except ValueError as error:
+            raise UsageError(f"{job.where}: {error}") from None
         last_steps[job.dataset] = max(last_steps.get(job.dataset, 0), *job.records)
     for job in jobs:
         # Without a number of steps, a job is done if it came as far as any other on its data set.
@@ -108,24 +132,15 @@ def _read_folder(source: Path) -> list[SweepJob]:
 def _read_job(file: Path, source: Path) -> SweepJob:
     """Read a `results.jsonl` of DomainBed: a JSON object a line, each an evaluation of the same job."""
     job: SweepJob | None = None
-    text = read_text(file, errors="replace")
-    for number, line in enumerate(text.splitlines(), start=1):
-        where = f"{file}, line {number}"
+    for number, line in enumerate(read_text(file, errors="replace").splitlines(), start=1):
         try:
             values = parse_json(line)
-        except ValueError:
-            raise UsageError(
-                f"{where}: is no whole JSON object, as where a job was cut off: remove the line, or run the job again"
-            ) from None
-        args = values.get("args") if isinstance(values, dict) else None
-        if not isinstance(args, dict) or not _is_whole(values.get("step")):
-            raise UsageError(f"{where}: is no record of DomainBed (args, step, env0_in_acc, ...)")
-        wrong = [name for name, kind in NEEDED.items() if type(args.get(name)) is not kind]
-        wrong += [name for name in SEEDS if not _is_whole(args.get(name))]
-        if wrong or not all(map(_is_whole, args["test_envs"])):
-            raise UsageError(f"{where}: args.{(wrong or ['test_envs'])[0]} is missing, or not what it should be")
-        job = job or _make_job(file, source, args, values.get("hparams"))
-        _add_record(job, where, values)
+            formats.check(_Record, values)
+            job = job or _make_job(file, source, values["args"], values.get("hparams"))
+            _add_record(job, values)
+        except ValueError as error:
+            advice = "if the job was cut off there, remove the line, or run the job again"
+            raise UsageError(f"{file}, line {number}: is no record of DomainBed ({error}): {advice}") from None
     if job is None:
         raise UsageError(f"{file}: has no records")
     return job
@@ -145,29 +160,24 @@ def _make_job(file: Path, source: Path, args: Mapping[str, Any], hparams: Any) -
     )
 
 
-def _add_record(job: SweepJob, where: str, values: Mapping[str, Any]) -> None:
-    """Add a record to its job. Raises UsageError if its step exists already, or an accuracy is not a fraction."""
+def _add_record(job: SweepJob, values: Mapping[str, Any]) -> None:
+    """Add a record to its job. Raises ValueError if its step exists already, or an accuracy is not a fraction."""
     step = values["step"]
     if step in job.records:
-        raise UsageError(f"{where}: step {step} is there already: two jobs have written into one folder")
+        raise ValueError(f"step {step} is there already: two jobs have written into one folder")
     accuracies: Accuracies = {}
     for name, value in values.items():
         match = ACCURACY.fullmatch(name)
         if match is None:
             continue
         if not _is_fraction(value):
-            raise UsageError(f"{where}: env{int(match[1])}_{match[2]}_acc={str(value)[:20]}: should be from 0 to 1")
+            raise ValueError(f"{name}={str(value)[:20]}: should be from 0 to 1")
         accuracies[int(match[1]), match[2]] = value
     job.records[step] = accuracies
     loss = values.get("loss")
     # An integer of JSON may be too large for a float.
     if isinstance(loss, int | float) and abs(loss) <= sys.float_info.max:
         job.losses[step] = float(loss)
-
-
-def _is_whole(value: object) -> bool:
-    """Return True for an integer that a database can store."""
-    return type(value) is int and abs(value) <= LARGEST
 
 
 def _is_fraction(value: object) -> bool:
@@ -206,12 +216,12 @@ def _read_row(jobs: dict[tuple[Any, ...], SweepJob], row: Sequence[str], where: 
         if key not in jobs:
             jobs[key] = SweepJob(f"{where} (and others of its job)", record.digest(list(key)), *key, ended=ended)
         accuracies = jobs[key].records.setdefault(parse_int(step), {})
+        if env_part in accuracies:
+            raise ValueError
     except ValueError:
         raise UsageError(
-            f"{where}: '{','.join(row)[:60]}' should have whole numbers, in or out, and a fraction"
+            f"{where}: '{','.join(row)[:60]}' should have whole numbers, in or out, and a fraction, once for each"
         ) from None
-    if env_part in accuracies:
-        raise UsageError(f"{where}: env{env}_{part}_acc of this job at step {step} is there already")
     accuracies[env_part] = value
 
 
