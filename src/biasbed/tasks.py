@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -13,54 +13,6 @@ from torch.nn import functional
 from biasbed.batch import at_least_fp32
 
 OF_ALL_OUTPUTS = ("accuracy_full", "mrr")  # measures of a label's rank among all the model's outputs
-
-
-class Task(Protocol):
-    """The kind of label, as algorithms and evaluation see it."""
-
-    @property
-    def name(self) -> str:
-        """Name in checkpoints and in declarations of methods."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """The same in a sentence."""
-        ...
-
-    @property
-    def several(self) -> bool:
-        """True if an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]."""
-        ...
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """Usual measures of a set, the headline first, by which a training is monitored too."""
-        ...
-
-    def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        """Loss of logits [N,K] against labels, in fp32 at least; `reduction` is `mean` or `none` ([N])."""
-        ...
-
-    def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return True for each image whose decision is its label: bool [N]."""
-        ...
-
-    def decided(self, scores: Tensor) -> Tensor:
-        """The decisions of scores [N,K], in the form of y."""
-        ...
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Confidence [N,K] in each label."""
-        ...
-
-    def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """The value of a measure that guessing gets on images of these labels; zero where that is not known."""
-        ...
-
-    def smoothed(self, part: float) -> Task:
-        """Return the task with labels that are smoothed by this part, for the losses of a training."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,22 +24,27 @@ class MultiClass:
 
     smoothing: float = 0.0
 
-    name: ClassVar[str] = "multi_class"
+    name: ClassVar[str] = "multi_class"  # in checkpoints and in declarations of methods
     description: ClassVar[str] = "one class per image"
-    several: ClassVar[bool] = False
+    several: ClassVar[bool] = False  # an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]
+    # Usual measures of a set, the headline first, by which a training is monitored too.
     measures: ClassVar[tuple[str, ...]] = ("accuracy", "loss", "ece")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        """Return the loss of logits [N,K] against labels, in fp32 at least; `reduction` is `mean` or `none` ([N])."""
         logits = at_least_fp32(logits)
         return functional.cross_entropy(logits, y, reduction=reduction, label_smoothing=self.smoothing)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return True for each image whose decision is its label: bool [N]."""
         return self.decided(logits) == y
 
     def decided(self, scores: Tensor) -> Tensor:
+        """Return the decisions of scores [N,K], in the form of y."""
         return scores.argmax(dim=1)
 
     def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the confidence [N,K] in each label."""
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
@@ -98,6 +55,7 @@ class MultiClass:
         return 0.0 if measure in OF_ALL_OUTPUTS else 1 / classes
 
     def smoothed(self, part: float) -> MultiClass:
+        """Return the task with labels that are smoothed by this part, for the losses of a training."""
         return MultiClass(part)
 
 
@@ -142,6 +100,7 @@ class MultiLabel:
         return MultiLabel(part)
 
 
+Task = MultiClass | MultiLabel  # kind of label, as algorithms and evaluation see it; both have the same methods
 MULTI_CLASS = MultiClass()
 # By the names that checkpoints have.
 TASKS: Mapping[str, Task] = {task.name: task for task in (MULTI_CLASS, MultiLabel())}
