@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.options import ZipOptions
-from biasbed.tracking.transfer import export
+from biasbed.tracking.transfer import write_archive
 from helpers.toy_runs import Recorder
 
 
 def zipped(recorder: Recorder, *ids: str, **options: Any) -> Path:
     path = recorder.folder / f"{len(list(recorder.folder.glob('*.zip')))}.zip"
     options = options or {"run": ids}
-    return export(ZipOptions(file=str(path), **options))
+    return write_archive(ZipOptions(file=str(path), **options))
 
 
 def rich_run(recorder: Recorder) -> str:

@@ -18,7 +18,7 @@ from biasbed.errors import UsageError
 from biasbed.options import ZipOptions
 from biasbed.tracking import server, transfer
 from biasbed.tracking.archive import Archive
-from biasbed.tracking.transfer import export
+from biasbed.tracking.transfer import write_archive
 from helpers.archives import rich_run, zipped
 from helpers.runs import all_runs
 from helpers.sizes import draw_few, without_sizes
@@ -155,7 +155,7 @@ def test_runs_that_go_on_are_not_exported_and_files_not_overwritten(recorder: Re
     assert not list(tmp_path.glob("*.zip*"))
     file = zipped(recorder, done)
     with pytest.raises(UsageError, match="is there already"):
-        export(ZipOptions(file=str(file), run=(done,)))
+        write_archive(ZipOptions(file=str(file), run=(done,)))
 
 
 @pytest.fixture

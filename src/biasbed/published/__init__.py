@@ -44,14 +44,10 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     interrupted import is completed by the next one. Raises UsageError for an unknown paper, Failure if the server
     fails.
     """
-    return import_paper(find(source), tracking_uri)
-
-
-def import_paper(paper: Paper, tracking_uri: str = "auto") -> int:
-    """Log the runs of a paper, or of any other report of results, as `import_runs` does."""
     from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
     from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer
 
+    paper = find(source)
     server = resolve_uri(tracking_uri)
     runs = paper.runs()
     uri = places.public_uri(server)

@@ -33,10 +33,10 @@ class ZipFormat(ExportFormat):
     Settings = ZipOptions
 
     def write(self) -> Path:
-        return export(self.options)
+        return write_archive(self.options)
 
 
-def export(options: ZipOptions) -> Path:
+def write_archive(options: ZipOptions) -> Path:
     """Write the archive and return its path. Raises UsageError without runs, Failure if the server fails."""
     uri = resolve_uri()
     path = Path(options.file).expanduser().absolute()
