@@ -19,14 +19,13 @@ from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.dry_run import list_runs
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
-from biasbed.studies.plan import Records, StudyPlan, make_plan
+from biasbed.studies.plan import StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.status import StudyRunStatus, estimate, read_statuses
 from biasbed.studies.study import (
     LEDGER,
     SWEPT,
     TABLE,
-    StudyRun,
     find_finished_runs,
     open_study,
     refuse_mixture,
@@ -187,7 +186,7 @@ def train_plan(
         def end() -> None:
             runner.stop()
             display.close()
-            _write_ledger(plan, runner.items, study.run)
+            _write_ledger(plan, runner.items)
 
         study.at_end.callback(end)
         runner.run()
@@ -262,13 +261,11 @@ def _check_folder(plan: StudyPlan) -> None:
         raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
 
 
-def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None) -> None:
+def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
     """Write what the study has cost so far, and print it."""
     lines = []
     for item in items:
-        records: Records = item.run.folder().read_journal()
-        if not records and item.state == "done" and study_run is not None:
-            records = study_run.read_records(item.run)
+        records = item.run.folder().read_journal()
         cost = ledger.compute_cost(item.run, records)
         lines.append(ledger.Line(item.run, item.state, item.run.reached(records), cost))
     path = plan.folder / LEDGER

@@ -100,10 +100,9 @@ def _format_group(items: Sequence[Item]) -> str:
     best = measures.best(by_value, run.higher_is_better)
     if best is not None:
         parts.append(f"best {measures.shown(best, run.monitor_unit)} (seed {by_value[best].run.seed})")
-        parts.append(by_value[best].status.tests)
     for state in ("running", "elsewhere", "failed"):
         parts += [_format_item(item) for item in items if item.state == state]
-    return ", ".join(filter(None, parts))
+    return ", ".join(parts)
 
 
 def _format_item(item: Item) -> str:

@@ -323,8 +323,6 @@ def _format_done(item: Item, seconds: float) -> str:
     parts = [f"{run.name} done in {seconds:.0f} s"]
     if status.best is not None:
         parts.append(f"; best {run.unit}: {run.monitor} {measures.shown(status.best, run.monitor_unit)}")
-    if status.tests:
-        parts.append(f", {status.tests}")
     if item.failure:
         parts.append("; not sent")
     return "".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from biasbed import measures, record
 from biasbed.studies.ledger import read_attempts
@@ -13,7 +13,6 @@ from biasbed.tracking.folder import RunFolder
 
 ProgressState = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
 EARLIER = "time/stages_seconds"  # of the stages before the one whose epochs count
-SHOWN_TESTS = 2
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class RunStatus:
     per_unit: float | None = None  # seconds per epoch or step, evaluation included
     note: str = ""  # who trains it now, or why it ended early
     overhead: float | None = None  # of an ended run: seconds per start for importing, saving, sending
-    tests: str = ""  # shape bias and a test score at the best evaluation so far, in words
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def read_status(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -
     elif run_state:
         state = "unfinished"
     overhead = _overhead(folder, seconds) if folder.is_done else None
-    return RunStatus(state, reached, best, per_unit, holder or error, overhead, format_tests(records))
+    return RunStatus(state, reached, best, per_unit, holder or error, overhead)
 
 
 def _overhead(folder: RunFolder, seconds: float) -> float | None:
@@ -75,25 +73,6 @@ def _overhead(folder: RunFolder, seconds: float) -> float | None:
         return None
     occupied = sum(attempt["end"] - attempt["start"] for attempt in attempts)
     return max(0.0, occupied - seconds) / len(attempts)
-
-
-def format_tests(records: Iterable[Mapping[str, Any]]) -> str:
-    """Format the first scores of the best evaluation so far: `shape bias 31.2, sketch 40.1`. Empty before one."""
-    texts: dict[str, str] = {}
-    for step in records:
-        metrics = step["metrics"]
-        parsed = [record.parse_metric(name) for name in metrics]
-        tests = [metric for metric in parsed if metric and metric.phase == "test"]
-        for name, value in metrics.items():
-            if not name.startswith(f"{record.BEST}/"):
-                continue
-            short = name.removeprefix(f"{record.BEST}/")
-            named = [test for test in tests if short in (test.set, test.measure)]
-            matching = [test for test in named if measures.rounded(metrics[str(test)]) == measures.rounded(value)]
-            if matching:
-                unit = measures.find_measure(matching[0].measure).unit
-                texts[short] = f"{short.replace('_', ' ')} {measures.shown(metrics[str(matching[0])], unit)}"
-    return ", ".join(list(texts.values())[:SHOWN_TESTS])
 
 
 def read_statuses(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[StudyRunStatus]:

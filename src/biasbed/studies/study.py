@@ -31,7 +31,6 @@ from biasbed.tracking.tracker import PARENT_RUN
 # Files in a study's folder: its status, for `sync`; its table or, of a sweep, its searches; its cost.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
 TRIALS, WINNERS = "trials.csv", "winners.yaml"  # of a sweep
-TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS)
 
 
@@ -149,26 +148,9 @@ class StudyRun:
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Return True if somebody has finished this run; False if the server does not answer."""
-        return self._find_finished(run) is not None
-
-    def _find_finished(self, run: PlannedRun) -> Finished | None:
         finished: dict[tuple[str, str], Finished] = {}
         self._try(lambda: finished.update(find_finished_runs(self.uri, run.study, run_key=run.run_key)))
-        return finished.get(run.identity)
-
-    def read_records(self, run: PlannedRun) -> list[dict[str, Any]]:
-        """Return metrics of a run finished on another machine, in the form of journal records: its times."""
-        steps: dict[int, dict[str, float]] = {}
-        finished = self._find_finished(run)
-
-        def read(run_id: str) -> None:
-            for name in TIMES:
-                for metric in writer(self.uri).get_metric_history(run_id, name):
-                    steps.setdefault(metric.step, {})[name] = metric.value
-
-        if finished is not None:
-            self._try(lambda: read(finished.run_id))
-        return [{"step": step, "metrics": metrics} for step, metrics in sorted(steps.items())]
+        return run.identity in finished
 
     def finish(self, status: str) -> None:
         """End the run as FINISHED, FAILED or KILLED.

@@ -14,11 +14,10 @@ from typing import Any
 
 from biasbed import limits, record
 from biasbed.errors import Failure
-from biasbed.tracking.pages import Pages, pages
+from biasbed.tracking.pages import pages
 from biasbed.tracking.run_reader import find_runs, match_tag
 from biasbed.tracking.server import artifact_text, guarded
 
-LOADED = 100  # runs that the table loads at a time
 STUDY = (record.KIND, record.SUITE, record.STUDY)
 ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # runs with the same first tag of these may be in one table
 
@@ -124,20 +123,9 @@ def _print_links(uri: str, comparison: Comparison) -> None:
     print(f"Compare the runs in MLflow's pages{start}:")
     print(f"  table:  {link}")
     print(f"  curves: {link}&compareRunsMode=CHART")
-    for line in _caveats(mlflow_pages, comparison):
-        print(line)
-    sys.stdout.flush()
-
-
-def _caveats(mlflow_pages: Pages, comparison: Comparison) -> list[str]:
-    """Return lines about what the table leaves out."""
-    lines = []
     if comparison.protocol.limit:
-        lines.append(f"  {limits.note(comparison.protocol.limit)}")
-    here = comparison.experiments[comparison.experiment]
-    if here < comparison.size:
-        link = mlflow_pages.experiments(list(comparison.experiments), searchFilter=comparison.filter)
-        lines.append(f"  {comparison.size - here} of {comparison.size} runs are in other experiments; all: {link}")
-    if here > LOADED:
-        lines.append(f"  MLflow loads {LOADED} of the {here} runs at a time: 'Load more' shows the others")
-    return lines
+        print(f"  {limits.note(comparison.protocol.limit)}")
+    elsewhere = comparison.size - comparison.experiments[comparison.experiment]
+    if elsewhere:
+        print(f"  {elsewhere} of {comparison.size} runs are in other experiments")
+    sys.stdout.flush()

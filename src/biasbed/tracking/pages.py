@@ -6,9 +6,7 @@ Answers: Which of MLflow's pages does a study link to?
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -35,11 +33,6 @@ class Pages:
     def run(self, experiment_id: str, run_id: str) -> str:
         """Return a link to the page of a run."""
         return f"{self.base}/#/experiments/{quote(experiment_id)}/runs/{quote(run_id)}?{_query({})}"
-
-    def experiments(self, ids: Sequence[str], **query: str) -> str:
-        """Return a link to the table of several experiments' runs."""
-        values = {"experiments": json.dumps(list(ids), separators=(",", ":")), **query}
-        return f"{self.base}/#/compare-experiments/s?{_query(values)}"
 
 
 def _query(values: dict[str, str]) -> str:
