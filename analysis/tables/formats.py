@@ -86,6 +86,7 @@ def _grids_of(text: str, source: str, suffix: str) -> Iterator[Grid]:
         refuse_many_lines(text.count("\\\\"), source)
         yield from latex_grids(text, source)
         return
+    text = re.sub(r"<!--.*?-->", lambda match: "\n" * match.group().count("\n"), text, flags=re.S)
     if re.search(r"<(table|tr|td|th)\b", text, re.I):
         refuse_many_lines(text.lower().count("<tr"), source)
         yield from html_grids(text, source)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html.parser
-import re
 from collections.abc import Iterator
 
 from biasbed.analysis.tables.grid import Grid, RawCell, make_grid
@@ -109,7 +108,7 @@ class _TableParser(html.parser.HTMLParser):
 def html_grids(text: str, source: str) -> Iterator[Grid]:
     """Yield the tables of HTML."""
     parser = _TableParser()
-    parser.feed(re.sub(r"<!--.*?-->", lambda match: "\n" * match.group().count("\n"), text, flags=re.S))
+    parser.feed(text)
     parser.close()
     parser._close_cell() if parser.tables and parser.tables[-1] else None
     for table, places, head, caption in zip(

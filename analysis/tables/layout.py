@@ -31,13 +31,14 @@ def find_layout(
 ) -> Layout:
     """Return the layout of a table. Raises UsageError if it is unclear, or if no column or line can be a method."""
     layout = _find_layout(body, cells, columns, settings, is_export)
-    if layout.kind == "turned" and settings.rows == "auto":
+    corner = say.letters(body.leaf(layout.name_column or 0)).removesuffix("s")
+    if settings.rows == "auto" and (layout.kind == "turned" or corner in say.SEEDS):
         _refuse_other_columns(body, columns)
     return layout
 
 
 def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
-    """Raise UsageError if the columns of a table of data sets are runs by their numbers, or settings."""
+    """Raise UsageError if the columns of a table are runs by their numbers, or settings, and no methods."""
     names = [body.leaf(column) for column in columns.scores]
     costs = [name for name, reason in columns.left_out if reason == COST]
     if len(names) > 1 and all(map(str.isdigit, names)):

@@ -120,7 +120,7 @@ LOWER = _terms(
     """
 )
 CLEAR_MEASURES = _terms(
-    "accuracy acc f1 auc auroc map miou iou bleu 准确率"
+    "accuracy acc f1 auc auroc map miou iou bleu score 准确率"
 )  # also with a setting: `accuracy with crop`
 # Words of measures that names of data sets also have.
 AMBIGUOUS = _terms(
@@ -137,7 +137,7 @@ _FILLERS = _terms(
     image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
-    cal highest lowest float int8 fp16 fp32
+    cal highest lowest float int8 fp16 fp32 region
     """
 )
 _EXTRA = re.compile(
