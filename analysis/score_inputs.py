@@ -185,7 +185,7 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
     """Return the scale of each data set, and the note that says it.
 
     Without a word of the user, scores of which more is better are fractions if all lie within 0 and 1, and percentages
-    if all lie within 0 and 100: `rope` and the plan then count in points.
+    if all lie within 0 and 100: the plan then counts in points.
     """
     table = scores.table
     higher = table.loc[~table["dataset"].isin(lower), "score"]

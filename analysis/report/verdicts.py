@@ -14,8 +14,6 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import DIGITS, STRICT, RankTests
 
-SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -40,10 +38,6 @@ class Verdict:
     improvement: float  # probability that a run of a beats a run of b
     improvement_low: float
     improvement_high: float
-    better: float  # Bayesian: a better by more than the rope, alike, worse; NaN where scores are no percentages
-    alike: float
-    worse: float
-    practical: str  # better, alike or worse where that is more probable than 1 - alpha; else empty
     detectable: float  # points that Wilcoxon's test would show of this pair alone; may be infinite
 
     @property
@@ -71,7 +65,6 @@ def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     results = analysis.pairwise
     keys = ["setting", "a", "b"]
     rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
-    rows = rows.merge(results.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
     rows = rows[rows["setting"] == comparison.setting]
     puts_better_first = control_of(analysis, comparison) == "none"
     pairs = []
@@ -101,10 +94,6 @@ def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
         improvement=row["probability_of_improvement"],
         improvement_low=row["improvement_low"],
         improvement_high=row["improvement_high"],
-        better=row["p_a"],
-        alike=row["p_rope"],
-        worse=row["p_b"],
-        practical=SIDES.get(row["verdict"], ""),
         detectable=row["detectable_alone"],
     )
 
@@ -112,15 +101,13 @@ def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
 def _turn(row: dict[Any, Any]) -> dict[Any, Any]:
     """Return the same pair seen from the other side."""
     turned = dict(row)
-    for x, y in (("a", "b"), ("wins", "losses"), ("p_a", "p_b")):
+    for x, y in (("a", "b"), ("wins", "losses")):
         turned[x], turned[y] = row[y], row[x]
     turned["mean_difference"] = -row["mean_difference"]
     turned["bootstrap_low"], turned["bootstrap_high"] = -row["bootstrap_high"], -row["bootstrap_low"]
     turned["probability_of_improvement"] = 1 - row["probability_of_improvement"]
     turned["improvement_low"] = 1 - row["improvement_high"]
     turned["improvement_high"] = 1 - row["improvement_low"]
-    swapped = {"a better": "b better", "b better": "a better"}
-    turned["verdict"] = swapped.get(row["verdict"], row["verdict"])
     return turned
 
 

@@ -14,7 +14,7 @@ from biasbed.analysis import scores
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
-from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, plural, points
+from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections import one_data_set
 from biasbed.analysis.sections.section import ForSets, Prose, Section, ShownPart
@@ -317,7 +317,7 @@ def without_tests_over_sets(analysis: Analysis) -> list[str]:
 
 
 def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Return sizes of the differences that are told apart, practical equivalence, and agreement of the sets."""
+    """Return sizes of the differences that are told apart, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
     by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
     apart = _pairs_of(claims(analysis, comparison))
@@ -326,7 +326,6 @@ def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     if len(sized) > MOST:
         more = count(len(sized) - MOST, "further pair")
         lines.append(f"{more} told apart; the table of pairs has the sizes.")
-    lines += _practical(analysis, comparison, pairs)
     if comparison.friedman is not None:
         w = f"Kendall's W is {comparison.friedman.kendall_w:.2f}"
         lines.append(f"{w}: 1 if all {comparison.noun}s ranked the algorithms alike, 0 without agreement.")
@@ -354,21 +353,3 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
         share = wording.most(chance)
         runs = f"; a run of the one beats a run of the other in {share} of the comparisons (ties count half)"
     return f"{better} is better than {worse} by {lead}, and {where}{runs}."
-
-
-def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> list[str]:
-    """Return the sentence on differences within the region of practical equivalence (rope); none where none is set."""
-    rope = analysis.options.rope
-    if not rope or not pairs or math.isnan(pairs[0].alike):
-        return []
-    different = [pair for pair in pairs if pair.practical in ("better", "worse")]
-    alike = [f"{analysis.label(pair.a)} and {analysis.label(pair.b)}" for pair in pairs if pair.practical == "alike"]
-    named = f" ({'; '.join(alike)})" if 0 < len(alike) <= MOST else ""
-    undecided = len(pairs) - len(different) - len(alike)
-    sentence = (
-        f"If differences up to {rope:g} {plural('point', rope)} count as alike, then with a probability over "
-        f"{wording.percent(1 - comparison.alpha)}: different in practice {len(different)} of "
-        f"{count(len(pairs), 'pair')}, alike {len(alike)}{named}, undecided {undecided} (Bayesian signed-rank test, "
-        "not corrected for the number of pairs)."
-    )
-    return [sentence]
