@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from biasbed import record
 from biasbed.analysis.columns import headline
 from biasbed.analysis.selection.pools import Candidate, Choice, Pool
-from biasbed.analysis.selection.rules import TEST_LABELS, Rule
+from biasbed.analysis.selection.rules import TEST_LABELS, MonitorRule, Rule
 from biasbed.errors import Failure
 
 Curve = Mapping[int, float]  # step -> score, the higher the better
@@ -26,8 +24,8 @@ Curve = Mapping[int, float]  # step -> score, the higher the better
 class DomainRule(Rule):
     """Base class of rules that choose a trial and its step together."""
 
-    needs_all: ClassVar[bool] = True
-    error: ClassVar[str] = "standard_error"
+    needs_all = True
+    error = "standard_error"
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
         groups = [pool.candidates] if pool.is_search else list(zip(pool.candidates, strict=True))
@@ -70,22 +68,14 @@ def _oriented(curve: Curve, higher_is_better: bool) -> Curve:
     return {step: -value for step, value in curve.items()}
 
 
-@dataclass(frozen=True)
-class TrainingDomainValidation(DomainRule):
+class TrainingDomainValidation(DomainRule, MonitorRule):
     """Choose by the monitor: mean accuracy on the held-out parts of the training domains."""
 
-    monitor: str
-    higher_is_better: bool = True
-    name: str = "training_domain_validation"
-    oracle: bool = False
+    name = "training_domain_validation"
 
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.monitor, protocol.monitor_higher_is_better)
-
-    @property
-    def label(self) -> str:
-        return f"the trial and step with the best {self.monitor}"
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
+        super().__init__(protocol, n)
+        self.label = f"the trial and step with the best {self.monitor}"
 
     def is_higher_better(self, eval_set: record.SetRecord) -> bool:
         return self.higher_is_better
@@ -94,25 +84,17 @@ class TrainingDomainValidation(DomainRule):
         return _oriented(candidate.history.curve(self.monitor), self.higher_is_better)
 
 
-@dataclass(frozen=True)
 class LeaveOneDomainOut(DomainRule):
     """Choose by the mean score of runs with the same settings that hold out, and are tested on, one more domain.
 
     Only steps at which all of these runs were tested count. The table shows the run that trained on all these domains.
     """
 
-    looks_elsewhere: ClassVar[bool] = True
-    name: str = "leave_one_domain_out"
-    oracle: bool = False
-    needs: tuple[str, ...] = ("runs that hold out two domains",)
-
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls()
-
-    @property
-    def label(self) -> str:
-        return "the trial and step that are best on each other domain where that is held out too"
+    name = "leave_one_domain_out"
+    label = "the trial and step that are best on each other domain where that is held out too"
+    oracle = False
+    looks_elsewhere = True
+    needs = ("runs that hold out two domains",)
 
     def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
         curves = []
@@ -134,24 +116,16 @@ def training_domains(pool: Pool, eval_set: record.SetRecord) -> list[record.SetR
     return [column for column in domains if column.domain != eval_set.domain]
 
 
-@dataclass(frozen=True)
 class DomainOracle(DomainRule):
     """Choose by the unreported part of the held-out domain itself, after the last step (no early stopping)."""
 
-    name: str = "test_domain_oracle"
-    oracle: bool = True
-    needs: tuple[str, ...] = (TEST_LABELS,)
-
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls()
-
-    @property
-    def label(self) -> str:
-        return (
-            "ORACLE: the trial that is best on the held-out domain's own out part, at its last checkpoint, without "
-            "early stopping"
-        )
+    name = "test_domain_oracle"
+    label = (
+        "ORACLE: the trial that is best on the held-out domain's own out part, at its last checkpoint, without early "
+        "stopping"
+    )
+    oracle = True
+    needs = (TEST_LABELS,)
 
     def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
         last = max(candidate.history.curve(headline(eval_set)), default=None)

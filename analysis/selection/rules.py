@@ -13,8 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from biasbed import record
 from biasbed.analysis.columns import Column, blocks, headline, unit_of
@@ -33,22 +31,19 @@ class Rule:
     """Base class of selection rules."""
 
     name: str  # value of `selection=`
+    label: str  # description for captions; an oracle's begins with ORACLE
     oracle: bool  # True if it reads the evaluation sets: no model could be chosen so in practice
     needs: tuple[str, ...] = ()  # labels that it reads, in words, besides those of validation
-    validates: ClassVar[bool] = True  # False if it ignores the validation images
-    in_every_protocol: ClassVar[bool] = False  # True if it is valid in protocols that don't list it
-    needs_all: ClassVar[bool] = False  # True if every run that it may read must exist (completeness.py)
-    looks_elsewhere: ClassVar[bool] = False  # True if it reads runs of other cells, which hold out one more domain
-    alike_on_sets: ClassVar[bool] = False  # True if a run's steps and value are the same for all sets
-    error: ClassVar[str] = "standard_deviation"  # default meaning of ± in its tables (`AnalyzeOptions.error`)
+    monitor: str = ""  # metric that it chooses by; empty: each set's own
+    validates: bool = True  # False if it ignores the validation images
+    in_every_protocol: bool = False  # True if it is valid in protocols that don't list it
+    needs_all: bool = False  # True if every run that it may read must exist (completeness.py)
+    looks_elsewhere: bool = False  # True if it reads runs of other cells, which hold out one more domain
+    alike_on_sets: bool = False  # True if a run's steps and value are the same for all sets
+    error: str = "standard_deviation"  # default meaning of ± in its tables (`AnalyzeOptions.error`)
 
     def __init__(self, protocol: record.Protocol, n: int) -> None:
-        """Keep neither: for a rule that reads nothing but the history."""
-
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
         """Make the rule for a protocol whose `sets` are those that count. n: value of the option `n=`."""
-        return cls(protocol, n)
 
     @property
     def labels(self) -> str:
@@ -56,11 +51,6 @@ class Rule:
         if self.needs:
             return " and ".join(self.needs)
         return CLASS_LABELS if self.validates else NO_LABELS
-
-    @property
-    def label(self) -> str:
-        """Description for captions; an oracle's begins with ORACLE."""
-        raise NotImplementedError
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
         """Yield the runs and steps that represent the pool on each set.
@@ -103,30 +93,36 @@ class Rule:
     def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
         """Return the value by which these steps were chosen, as it was measured; NaN if it is none of the run's.
 
-        Its unit is that of `monitor` if the rule has such a metric, else the set's.
+        Its unit is that of the monitor if the rule has one, else the set's.
         """
-        return history.mean(getattr(self, "monitor", ""), steps)
+        return history.mean(self.monitor, steps)
 
 
-@dataclass(frozen=True)
-class BestValidation(Rule):
+class MonitorRule(Rule):
+    """Base class of rules that choose by the protocol's monitor."""
+
+    oracle = False
+
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
+        self.monitor, self.higher_is_better = protocol.monitor, protocol.monitor_higher_is_better
+
+    def monitored(self, history: History, steps: Sequence[int]) -> float:
+        """Return the monitor's mean over the steps, negated if lower is better; NaN if it lacks a value at any."""
+        mean = history.mean(self.monitor, steps) if steps else math.nan
+        return mean if self.higher_is_better else -mean
+
+
+class BestValidation(MonitorRule):
     """Epoch with the best monitor, the first of equals; the same for every evaluation set."""
 
-    alike_on_sets: ClassVar[bool] = True
-    monitor: str
-    higher_is_better: bool = True
-    name: str = "best_validation"
-    oracle: bool = False
-    needs: tuple[str, ...] = ()
+    name = "best_validation"
+    alike_on_sets = True
 
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        needs = (GROUP_LABELS,) if _is_of_groups(protocol, protocol.monitor) else ()
-        return cls(protocol.monitor, protocol.monitor_higher_is_better, needs=needs)
-
-    @property
-    def label(self) -> str:
-        return f"the epoch with the best {self.monitor}"
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
+        super().__init__(protocol, n)
+        self.label = f"the epoch with the best {self.monitor}"
+        if _is_of_groups(protocol, self.monitor):
+            self.needs = (GROUP_LABELS,)
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         best = _best_steps(history.curve(self.monitor), self.higher_is_better)
@@ -141,60 +137,52 @@ class BestValidation(Rule):
 class OneMeasure(BestValidation):
     """Epoch with the best value of one measure on the monitor's validation set, whatever the monitor is."""
 
-    measure: ClassVar[str]
+    measure: str
 
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
         """Make the rule. Raises UsageError if the monitor belongs to no set."""
         monitor = record.parse_metric(protocol.monitor)
         if monitor is None or monitor.set is None:
-            raise UsageError(f"selection={cls.name}: these runs' monitor, {protocol.monitor}, is of no set")
-        return cls(str(record.MetricName(monitor.phase, cls.measure, monitor.set)))
+            raise UsageError(f"selection={self.name}: these runs' monitor, {protocol.monitor}, is of no set")
+        self.monitor = str(record.MetricName(monitor.phase, self.measure, monitor.set))
+        self.higher_is_better = True
+        self.label = f"the epoch with the best {self.monitor}"
 
 
-@dataclass(frozen=True)
 class ValidationAccuracy(OneMeasure):
     """Epoch with the best accuracy on all validation images; it needs class labels only."""
 
-    name: str = "validation_accuracy"
-    measure: ClassVar[str] = "accuracy"
+    name = "validation_accuracy"
+    measure = "accuracy"
 
 
-@dataclass(frozen=True)
 class WorstClass(OneMeasure):
     """Epoch with the best worst-class accuracy; it needs class labels only (Yang et al. 2023)."""
 
-    name: str = "worst_class"
-    measure: ClassVar[str] = "worst_class_accuracy"
+    name = "worst_class"
+    measure = "worst_class_accuracy"
 
 
-@dataclass(frozen=True)
 class WorstGroup(OneMeasure):
     """Epoch with the best worst-group accuracy, over groups of one class and one bias (Sagawa et al. 2020)."""
 
-    name: str = "worst_group"
-    needs: tuple[str, ...] = (GROUP_LABELS,)
-    measure: ClassVar[str] = "worst_group_accuracy"
+    name = "worst_group"
+    needs = (GROUP_LABELS,)
+    measure = "worst_group_accuracy"
 
 
-@dataclass(frozen=True)
-class LastN(Rule):
-    """Mean over the last n epochs at which the set was tested (Kalischek et al. 2023)."""
+class LastN(MonitorRule):
+    """Mean over the last n epochs at which the set was tested (Kalischek et al. 2023).
 
-    validates: ClassVar[bool] = False
-    n: int
-    monitor: str = ""  # by which it chooses among trials, at these epochs
-    higher_is_better: bool = True
-    name: str = "last_n"
-    oracle: bool = False
+    Among trials it chooses by the monitor at these epochs.
+    """
 
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(n, protocol.monitor, protocol.monitor_higher_is_better)
+    name = "last_n"
+    validates = False
 
-    @property
-    def label(self) -> str:
-        return f"the mean over the last {self.n} epochs"
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
+        super().__init__(protocol, n)
+        self.n, self.label = n, f"the mean over the last {n} epochs"
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         curve = history.curve(headline(eval_set))
@@ -206,25 +194,17 @@ class LastN(Rule):
         return tuple(curve)[-self.n :]
 
     def value(self, history: History, eval_set: record.SetRecord) -> float | None:
-        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, eval_set))
+        return self.monitored(history, self.steps(history, eval_set))
 
 
-@dataclass(frozen=True)
 class BestEpoch(Rule):
     """Best epoch of each set, chosen on the set itself: an oracle, which gives an upper bound."""
 
-    name: str = "best_epoch"
-    oracle: bool = True
-    needs: tuple[str, ...] = (TEST_LABELS,)
-    in_every_protocol: ClassVar[bool] = True
-
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls()
-
-    @property
-    def label(self) -> str:
-        return "ORACLE: each set's own best epoch, chosen on the test images"
+    name = "best_epoch"
+    label = "ORACLE: each set's own best epoch, chosen on the test images"
+    oracle = True
+    needs = (TEST_LABELS,)
+    in_every_protocol = True
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         return _best_steps(history.curve(headline(eval_set)), eval_set.higher_is_better)
@@ -236,19 +216,17 @@ class BestEpoch(Rule):
         return history.curve(headline(eval_set))[steps[0]]
 
 
-@dataclass(frozen=True)
 class BestEpochPerRun(Rule):
     """One epoch for all sets, the one with the best mean over their blocks, the first of equals. An oracle too."""
 
-    blocks: tuple[tuple[record.SetRecord, ...], ...]  # per block: the columns that count
-    name: str = "best_epoch_per_run"
-    alike_on_sets: ClassVar[bool] = True
-    oracle: bool = True
-    needs: tuple[str, ...] = (TEST_LABELS,)
-    in_every_protocol: ClassVar[bool] = True
+    name = "best_epoch_per_run"
+    label = "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
+    alike_on_sets = True
+    oracle = True
+    needs = (TEST_LABELS,)
+    in_every_protocol = True
 
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
         columns = [Column(eval_set.name, eval_set, unit=unit_of(protocol, eval_set)) for eval_set in protocol.sets]
         units, measures, counted = set(), set(), []
         for block in blocks(columns).values():
@@ -258,12 +236,8 @@ class BestEpochPerRun(Rule):
             counted.append(tuple(column.set_record for column in block))
         if len(units) > 1:
             names = " and ".join(sorted(measures))
-            raise UsageError(f"selection={cls.name}: {names} have no common mean; choose sets= of one unit")
-        return cls(tuple(counted))
-
-    @property
-    def label(self) -> str:
-        return "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
+            raise UsageError(f"selection={self.name}: {names} have no common mean; choose sets= of one unit")
+        self.blocks = tuple(counted)  # per block: the columns that count
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         return _best_steps(self._means(history), higher_is_better=True)
@@ -299,30 +273,19 @@ def _signed_size(block: Sequence[record.SetRecord]) -> int:
     return len(block) if block[0].higher_is_better else -len(block)
 
 
-@dataclass(frozen=True)
-class Last(Rule):
-    """Last epoch at which the set was tested."""
+class Last(MonitorRule):
+    """Last epoch at which the set was tested. Among trials it chooses by the monitor at this epoch."""
 
-    monitor: str = ""  # by which it chooses among trials, at this epoch
-    higher_is_better: bool = True
-    name: str = "last"
-    oracle: bool = False
-    validates: ClassVar[bool] = False
-    in_every_protocol: ClassVar[bool] = True
-
-    @classmethod
-    def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        return cls(protocol.monitor, protocol.monitor_higher_is_better)
-
-    @property
-    def label(self) -> str:
-        return "the last epoch"
+    name = "last"
+    label = "the last epoch"
+    validates = False
+    in_every_protocol = True
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         return last_step(history, eval_set)
 
     def value(self, history: History, eval_set: record.SetRecord) -> float | None:
-        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, eval_set))
+        return self.monitored(history, self.steps(history, eval_set))
 
 
 # Rules of biasbed; a user's rule is `<file>.py:<Class>` (docs/selection.md).
@@ -350,17 +313,15 @@ PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # the par
 class AsPublished(Rule):
     """Published numbers, to which a rule was applied already: there is one value per run and set."""
 
+    oracle = False
+
     def __init__(self, name: str, n: int = 0) -> None:
         """name: empty if the paper names no rule. n: the value that the numbers were published with, if any."""
-        self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
-        self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
-        self.error = Rule.error if self.rule is None else self.rule.error  # type: ignore[misc]
-
-    @property
-    def label(self) -> str:
-        if self.rule is None:
-            return "as published"
-        return f"as published: {self.rule.label}"
+        self.name, self.label = name or "as_published", "as published"
+        if name in RULES:
+            rule: Rule = RULES.load(name)(PRINTED, n)
+            self.label += f": {rule.label}"
+            self.oracle, self.error = rule.oracle, rule.error
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         return last_step(history, eval_set)
@@ -415,9 +376,3 @@ def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | N
     """Return the best finite value, negated if lower is better; None without one."""
     sign = 1 if higher_is_better else -1
     return next((sign * curve[step] for step in _best_steps(curve, higher_is_better)), None)
-
-
-def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float:
-    """Return the monitor's mean over the steps, negated if lower is better; NaN if it lacks a value at any."""
-    mean = history.mean(monitor, steps) if steps else math.nan
-    return mean if higher_is_better else -mean

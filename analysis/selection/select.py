@@ -35,7 +35,7 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
     protocol.sets: the sets that count. Raises UsageError if the rule is not valid for the protocol.
     """
     if ":" in name:
-        rule: Rule = RULES.load(name).made(protocol, n)
+        rule: Rule = RULES.load(name)(protocol, n)
         if rule.name in RULES:
             raise UsageError(f"selection={name}: call it otherwise, '{rule.name}' is one of biasbed's rules")
         return rule
@@ -55,7 +55,7 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
         raise UsageError(f"selection={name}: this protocol has no such rule{advice}, or <file>.py:<Class> of your own")
     if name not in RULES:
         raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(RULES)}")
-    rule: Rule = RULES.load(name).made(protocol, n)
+    rule: Rule = RULES.load(name)(protocol, n)
     return rule
 
 
@@ -127,8 +127,8 @@ SELECTED_COLUMNS = (
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
     """Return the selected step of each (run, set); None if the rule averages several. selected: `SELECTED_COLUMNS`."""
     steps: dict[tuple[str, str], int | None] = {}
-    names = ("run_id", "dataset", "last_step", "num_steps")
-    for run_id, dataset, last, number in zip(*(selected[name].tolist() for name in names), strict=True):
+    rows = selected[["run_id", "dataset", "last_step", "num_steps"]]
+    for run_id, dataset, last, number in rows.itertuples(index=False, name=None):
         steps[run_id, dataset] = int(last) if number == 1 else None
     return steps
 
@@ -241,8 +241,9 @@ def _further_means(
 
 def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
     """Return the factor to the unit of a rule's value: that of its monitor if it has one, else the set's."""
-    metric = getattr(rule, "monitor", "")
-    return measures.scale(measures.described(protocol, metric).unit) if metric else column.scale
+    if rule is None or not rule.monitor:
+        return column.scale
+    return measures.scale(measures.described(protocol, rule.monitor).unit)
 
 
 OTHER_STEPS = "not tested at step"

@@ -350,6 +350,6 @@ def curves(*values: Sequence[float]) -> Pool:
     ],
 )
 def test_ties_and_nan(values: Sequence[Sequence[float]], expected: tuple[str, tuple[int, ...]]) -> None:
-    rule = TrainingDomainValidation("val/m")
+    rule = TrainingDomainValidation(record.Protocol("s", (), (), (), "val/m"), 1)
     choice = next(iter(rule.choices(curves(*values))))
     assert (choice.run, choice.steps) == expected

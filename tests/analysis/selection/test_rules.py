@@ -41,8 +41,13 @@ def history(**curves: list[float]) -> History:
     return History("r", [(names[k], step, v) for k, curve in curves.items() for step, v in enumerate(curve, start=1)])
 
 
+def of_loss() -> Rule:
+    """Return the rule by the lowest validation loss."""
+    return BestValidation(replace(PROTOCOL, monitor="val/loss/val", monitor_higher_is_better=False), 1)
+
+
 def best_per_run(*sets: record.SetRecord, derived: tuple[record.Derived, ...] = ()) -> Rule:
-    return BestEpochPerRun.made(record.Protocol("s", sets, ("train",), ("val",), MONITOR, derived=derived), 1)
+    return BestEpochPerRun(record.Protocol("s", sets, ("train",), ("val",), MONITOR, derived=derived), 1)
 
 
 def selected(rule: Rule, curves: History) -> Selected:
@@ -52,7 +57,7 @@ def selected(rule: Rule, curves: History) -> Selected:
 
 
 def test_best_validation_takes_the_first_of_equal_epochs() -> None:
-    rule = BestValidation(MONITOR)
+    rule = BestValidation(PROTOCOL, 1)
     assert rule.steps(history(val=[0.1, 0.7, 0.7, 0.3], edge=[0.1, 0.2, 0.9, 0.4]), EDGE) == (2,)
 
 
@@ -90,31 +95,31 @@ def test_a_monitor_that_takes_bias_labels_says_so() -> None:
 
 def test_best_validation_never_takes_a_non_finite_epoch() -> None:
     for bad in (math.nan, math.inf, INFINITY_OF_STORES):
-        assert BestValidation(MONITOR).steps(history(val=[0.1, 0.2, bad]), EDGE) == (2,)
+        assert BestValidation(PROTOCOL, 1).steps(history(val=[0.1, 0.2, bad]), EDGE) == (2,)
     for curve in ([], [math.nan, INFINITY_OF_STORES]):
         with pytest.raises(Failure, match="run r has no finite val/accuracy/val"):
-            BestValidation(MONITOR).steps(history(val=curve, edge=[0.1]), EDGE)
+            BestValidation(PROTOCOL, 1).steps(history(val=curve, edge=[0.1]), EDGE)
 
 
 def test_last_n_counts_the_epochs_at_which_the_set_was_tested() -> None:
     rows = [("test/accuracy/edge", step, 0.1 * step) for step in (2, 4, 6, 8)]
-    assert LastN(3).steps(History("r", rows), EDGE) == (4, 6, 8)
+    assert LastN(PROTOCOL, 3).steps(History("r", rows), EDGE) == (4, 6, 8)
 
 
 def test_last_n_longer_than_the_run_says_what_is_possible() -> None:
     with pytest.raises(UsageError, match=r"n=5: run r was tested on edge at 3 epochs only; choose n of at most 3"):
-        LastN(5).steps(history(edge=[0.1, 0.2, 0.3]), EDGE)
+        LastN(PROTOCOL, 5).steps(history(edge=[0.1, 0.2, 0.3]), EDGE)
 
 
 def test_best_epoch_is_each_sets_own_and_respects_its_direction() -> None:
     runs = history(edge=[0.1, 0.9, 0.3], sketch=[0.5, 0.6, 0.2])
-    assert BestEpoch().steps(runs, EDGE) == (2,)
-    assert BestEpoch().steps(runs, SKETCH) == (3,)
+    assert BestEpoch(PROTOCOL, 1).steps(runs, EDGE) == (2,)
+    assert BestEpoch(PROTOCOL, 1).steps(runs, SKETCH) == (3,)
 
 
 def test_select_averages_every_measure_over_the_selected_epochs() -> None:
     curves = history(val=[0.1, 0.3, 0.2], edge=[0.2, 0.4, 0.8], edge_loss=[3.0, 2.0, 1.0])
-    selection = selected(LastN(2), curves)
+    selection = selected(LastN(PROTOCOL, 2), curves)
     table, missing = selection.values, selection.missing
     assert not missing
     row = table.iloc[0]
@@ -125,13 +130,13 @@ def test_select_averages_every_measure_over_the_selected_epochs() -> None:
 @pytest.mark.parametrize(
     ("rule", "steps", "value"),
     [
-        (BestValidation(MONITOR), (2, 2), 30.0),
-        (BestValidation("val/loss/val", higher_is_better=False), (3, 3), 0.5),
-        (BestEpoch(), (3, 3), 80.0),
+        (BestValidation(PROTOCOL, 1), (2, 2), 30.0),
+        (of_loss(), (3, 3), 0.5),
+        (BestEpoch(PROTOCOL, 1), (3, 3), 80.0),
         (best_per_run(EDGE), (3, 3), 80.0),
         (best_per_run(EDGE, replace(EDGE, name="other")), (1, 1), 60.0),
-        (LastN(2, MONITOR), (2, 3), None),
-        (Last(MONITOR), (3, 3), None),
+        (LastN(PROTOCOL, 2), (2, 3), None),
+        (Last(PROTOCOL, 1), (3, 3), None),
     ],
 )
 def test_a_choice_tells_the_value_that_it_was_made_by(rule: Rule, steps: tuple[int, int], value: float | None) -> None:
@@ -145,7 +150,7 @@ def test_a_choice_tells_the_value_that_it_was_made_by(rule: Rule, steps: tuple[i
     assert row["selection_value"] == pytest.approx(math.nan if value is None else value, nan_ok=True)
 
 
-@pytest.mark.parametrize("rule", [LastN(2, MONITOR), Last(MONITOR)])
+@pytest.mark.parametrize("rule", [LastN(PROTOCOL, 2), Last(PROTOCOL, 1)])
 def test_of_a_search_the_last_epochs_are_those_of_the_trial_with_the_best_monitor(rule: Rule) -> None:
     runs, histories = [], {}
     for number, last in enumerate((0.2, 0.6)):
@@ -168,7 +173,7 @@ def test_of_a_search_the_last_epochs_are_those_of_the_trial_with_the_best_monito
     ],
 )
 def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why: str) -> None:
-    selection = selected(BestValidation(MONITOR), history(**curves))
+    selection = selected(BestValidation(PROTOCOL, 1), history(**curves))
     table, missing = selection.values, selection.missing
     assert table.empty
     assert len(missing) == 1
@@ -178,7 +183,7 @@ def test_select_says_what_is_missing_and_why(curves: dict[str, list[float]], why
 def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
     """Not a mean over what there is, nor with a zero in its place."""
     curves = history(val=[0.1, 0.2], edge=[0.2, 0.4], edge_loss=[3.0])
-    selection = selected(LastN(2), curves)
+    selection = selected(LastN(PROTOCOL, 2), curves)
     table, missing = selection.values, selection.missing
     assert not missing
     assert table["value"].iloc[0] == pytest.approx(0.3)
@@ -186,13 +191,13 @@ def test_a_measure_that_is_missing_at_a_selected_epoch_is_empty() -> None:
 
 
 def test_the_oracle_on_a_set_without_finite_values() -> None:
-    missing = selected(BestEpoch(), history(edge=[math.nan])).missing
+    missing = selected(BestEpoch(PROTOCOL, 1), history(edge=[math.nan])).missing
     assert missing == (Missing("r", "edge", "no finite value"),)
 
 
 def test_auto_is_the_protocols_own_rule() -> None:
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, default_selection="last_n")
-    assert make_rule("auto", 7, protocol) == LastN(7, MONITOR)
+    assert make_rule("auto", 7, protocol).label == "the mean over the last 7 epochs"
 
 
 def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
@@ -206,9 +211,9 @@ def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
 
 def test_last_is_the_last_epoch_at_which_the_set_was_tested() -> None:
     rows = [("test/accuracy/edge", step, 0.1) for step in (7, 2, 4)] + [(MONITOR, 9, 0.5)]
-    assert Last().steps(History("r", rows), EDGE) == (7,)
-    assert Last().steps(History("r", []), EDGE) == ()
-    assert LastN(1).steps(History("r", rows), EDGE) == Last().steps(History("r", rows), EDGE)
+    assert Last(PROTOCOL, 1).steps(History("r", rows), EDGE) == (7,)
+    assert Last(PROTOCOL, 1).steps(History("r", []), EDGE) == ()
+    assert LastN(PROTOCOL, 1).steps(History("r", rows), EDGE) == Last(PROTOCOL, 1).steps(History("r", rows), EDGE)
 
 
 PHOTO = record.SetRecord("photo", "accuracy", 10, 2, 0.5)
@@ -224,7 +229,7 @@ def test_best_epoch_per_run_is_one_epoch_for_all_sets_the_first_of_equals() -> N
     curves = curves_of(edge={1: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}, photo={1: 0.0, 2: 0.5, 3: 0.9, 4: 0.6})
     rule = best_per_run(EDGE, PHOTO)
     assert [rule.steps(curves, set_record) for set_record in (EDGE, PHOTO)] == [(2,), (2,)]
-    assert [BestEpoch().steps(curves, set_record) for set_record in (EDGE, PHOTO)] == [(1,), (3,)]
+    assert [BestEpoch(PROTOCOL, 1).steps(curves, set_record) for set_record in (EDGE, PHOTO)] == [(1,), (3,)]
 
 
 def test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps() -> None:
