@@ -101,17 +101,12 @@ class RankSum:
     p: float  # two-sided
 
 
-def rank_sum(a: Array, b: Array) -> float:
-    """Return the two-sided p of the Mann-Whitney test of two independent samples.
-
-    It is exact, with ties, for up to `LARGEST_EXACT` values in total; above, scipy's normal approximation with tie
-    correction.
-    """
-    return rank_sum_of_each(a[None], b[None])[0].p
-
-
 def rank_sum_of_each(a: Array, b: Array) -> list[RankSum]:
-    """Run the test of `rank_sum` on every row of two tables (pairs x values), whose numbers of values may differ."""
+    """Run the two-sided Mann-Whitney test on every row of two tables (pairs x values) of independent samples.
+
+    It is exact, with ties, for up to `LARGEST_EXACT` values in a row of both; above, scipy's normal approximation with
+    tie correction.
+    """
     from scipy import stats
 
     values = np.concatenate([a, b], axis=1)

@@ -45,11 +45,6 @@ class PairedComparison:
     p: float  # McNemar's; NaN if images are not independent
 
 
-def mcnemar(only_a: int, only_b: int) -> float:
-    """Return the exact two-sided p: on images that only one model gets right, either model is equally likely."""
-    return exact.sign_test(only_a, only_b)
-
-
 def compare(a: ImageAnswers, b: ImageAnswers, alpha: float, number: int) -> PairedComparison:
     """Compare two models on the same images with `number` resamples. Raises ValueError if the images differ."""
     if a.images != b.images or len(a.right) != len(b.right):
@@ -70,7 +65,7 @@ def compare(a: ImageAnswers, b: ImageAnswers, alpha: float, number: int) -> Pair
         difference=100 * (only_a - only_b) / total,
         low=low,
         high=high,
-        p=mcnemar(only_a, only_b) if is_independent else math.nan,
+        p=exact.sign_test(only_a, only_b) if is_independent else math.nan,  # McNemar's test
     )
 
 

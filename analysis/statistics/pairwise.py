@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
@@ -67,6 +67,12 @@ class BlockMatrices(NamedTuple):
     strict: Mapping[str, pd.DataFrame]
 
 
+def compute_now(thing: object, *names: str) -> None:
+    """Compute cached properties of a thing, which keeps them."""
+    for name in names:
+        getattr(thing, name)
+
+
 class PairwiseResults:
     """Tests of pairs, effects, stability and power: each is computed when somebody first asks for it.
 
@@ -92,7 +98,8 @@ class PairwiseResults:
     def computing(self) -> Iterator[None]:
         """Compute beside this process what is not computed yet; everything is there when the block ends."""
         names = [name for name in self.COSTLY if name not in vars(self)]
-        _ = self._parts, self._rules()  # once, and not in each process
+        self._rules()
+        compute_now(self, "_parts")  # here, and not in each process
         with forked([functools.partial(getattr, self, name) for name in names], "computed statistics") as running:
             yield
             vars(self).update(zip(names, running.finish(), strict=True))
@@ -234,11 +241,9 @@ def _has_one_unit(design: Design) -> bool:
 
 
 def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:
-    """Return the control of the pairwise tests.
-
-    It is None, so that all pairs are compared, if the control lacks a set and is thus not in the comparison.
-    """
-    return options.control if options.control in comparison.algorithms and len(comparison.algorithms) > 1 else None
+    """Return the control of the pairwise tests; None if all pairs are compared, as if it lacks a set."""
+    is_compared = options.control_name in comparison.algorithms and len(comparison.algorithms) > 1
+    return options.control_name if is_compared else None
 
 
 class _Setting:
@@ -347,15 +352,16 @@ def _intervals(
         same_way = len({name in design.lower_blocks for name in comparison.sets}) == 1
         compared, compared_rows = _select(comparison, rows, design)
         frame = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
-        is_mean = frame["dataset"] == bootstrap.OVER_SETS
-        keep = is_mean & (over_sets and same_way)
-        if position == 0 and len(compared.columns) < len(design.shown):
+        if not (over_sets and same_way):
+            frame = frame[frame["dataset"] != bootstrap.OVER_SETS]
+        if position == 0 and len(compared.columns) == len(design.shown):
+            frames.append((comparison.setting, frame))
+            continue
+        if position == 0:
             # Show columns that some rows lack, and those that another column represents.
             every = _intervals_of(design, {name: rows[name] for name in comparison.algorithms}, options)
             frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
-        elif position == 0:
-            keep |= ~is_mean
-        frames.append((comparison.setting, frame[keep]))
+        frames.append((comparison.setting, frame[frame["dataset"] == bootstrap.OVER_SETS]))
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 
@@ -383,44 +389,3 @@ def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) 
     if not filled:
         return named[0] if named else pd.DataFrame(columns=["setting", *columns])
     return pd.concat(filled, ignore_index=True)
-
-
-def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
-    """Return the limits of one setting as plain values for `power.json`; infinite differences are null."""
-    model = limits.model
-    procedures = {}
-    for limit in limits.detectable:
-        procedures[limit.procedure] = {
-            "smallest_num_sets": limit.smallest_num_sets,
-            "minimum_detectable_difference": finite(limit.difference),
-            "power_monte_carlo_error": limit.monte_carlo_error,
-        }
-    luck = limits.luck
-    return {
-        "num_sets": limits.num_sets,
-        "num_algorithms": limits.num_algorithms,
-        "num_runs": limits.num_runs,
-        "alpha": alpha,
-        "critical_difference": limits.nemenyi.critical_difference,
-        "largest_possible_difference": limits.nemenyi.largest_difference,
-        "interaction_sd": model.interaction,
-        "run_sd": model.run if model.knows_runs else None,
-        "noise_sd": model.noise if model.knows_runs else None,
-        "target_power": planner.TARGET,
-        "simulations": planner.SIMULATIONS,
-        "procedures": procedures,
-        "false_positives": {test.procedure: rate_fields(test.rate) for test in limits.false_positives} or None,
-        "false_positives_of_equal_runs": {luck.procedure: rate_fields(luck.without_it)} if luck is not None else None,
-        "smallest_num_runs_per_set": limits.smallest_num_runs,
-    }
-
-
-def finite(value: float) -> float | None:
-    """Return the value; None, which JSON has, for infinity."""
-    return value if math.isfinite(value) else None
-
-
-def rate_fields(rate: planner.Rate) -> dict[str, float]:
-    """Return a simulated rate with its Monte Carlo error and confidence interval."""
-    low, high = rate.interval
-    return {"rate": rate.value, "monte_carlo_error": rate.monte_carlo_error, "low": low, "high": high}

@@ -59,21 +59,12 @@ class Conclusions:
     wilcoxon: PairTests | None = None  # of the testable variants; None without claims by it
 
 
-def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[PairClaim, str]:
-    """Return every claim with its verdict; empty if there is nothing to test.
+def judge(variants: Variants, control: str | None, unchanged: PairTests | None = None) -> Conclusions:
+    """Return the verdicts on all claims. unchanged: tests of the comparison with nothing changed.
 
     Two algorithms are compared by Wilcoxon's test only, as in the analysis. If the control is left out, only Nemenyi's
     test remains.
     """
-    verdicts = judge(_one_variant("", "", scores, alpha), control)
-    if not verdicts.is_testable.all():
-        return {}
-    signs = verdicts.signs[0].tolist()
-    return {claim: _in_words(claim, sign) for claim, sign in zip(verdicts.claims, signs, strict=True)}
-
-
-def judge(variants: Variants, control: str | None, unchanged: PairTests | None = None) -> Conclusions:
-    """Return the verdicts on all claims of `conclusions`. unchanged: tests of the comparison with nothing changed."""
     names = variants.algorithms
     _, num_sets, num_algorithms = variants.tables.shape
     has_claims = num_algorithms > 2 or control is None or control in names
@@ -128,7 +119,8 @@ def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = N
     return PairTests(balance, p)
 
 
-def _in_words(claim: PairClaim, sign: int) -> str:
+def in_words(claim: PairClaim, sign: int) -> str:
+    """Return the verdict on a claim as text. sign: of `Conclusions.signs`."""
     test, a, b = claim
     if test == OMNIBUS:
         return DIFFER if sign else NOT_SHOWN
@@ -153,9 +145,9 @@ def variants(
     columns of each set if a set has several.
     """
     for name in scores:
-        yield _one_variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
+        yield make_variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
     for name in scores.index:
-        yield _one_variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
+        yield make_variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
     names = tuple(map(str, scores))
     for name, frame in runs.items():
         without = reduced(_means_without_each(frame))[list(scores.index)].dropna()  # an algorithm's only run stays
@@ -166,13 +158,14 @@ def variants(
         tables[:, :, column] = without.to_numpy(dtype="float64")
         yield Variants("one_run_less", tuple(map(str, without.index)), names, tables, alpha, column)
     for rule, matrix in rules.items():
-        yield _one_variant("selection_rule", rule, matrix, alpha)
+        yield make_variant("selection_rule", rule, matrix, alpha)
     for other_alpha in ALPHAS:
         if other_alpha != alpha:
-            yield _one_variant("alpha", f"{other_alpha:g}", scores, other_alpha)
+            yield make_variant("alpha", f"{other_alpha:g}", scores, other_alpha)
 
 
-def _one_variant(change: str, subject: str, scores: pd.DataFrame, alpha: float) -> Variants:
+def make_variant(change: str, subject: str, scores: pd.DataFrame, alpha: float) -> Variants:
+    """Return one comparison as a variant. subject: what is left out, or the new value."""
     return Variants(change, (subject,), tuple(map(str, scores)), scores.to_numpy(dtype="float64")[None], alpha)
 
 
@@ -194,7 +187,7 @@ def flips(
 
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
-    before = judge(_one_variant("", "", scores, alpha), control)
+    before = judge(make_variant("", "", scores, alpha), control)
     columns_before = {claim: column for column, claim in enumerate(before.claims)}
     rows: list[tuple[str, ...]] = []
     variant_counts: Counter[str] = Counter()
@@ -211,7 +204,7 @@ def flips(
         signs = after.signs[:, [claim in columns_before for claim in after.claims]]
         signs_before = before.signs[0, [columns_before[claim] for claim in shared]] if shared else signs[:1]
         for i, j in np.argwhere(signs != signs_before).tolist():
-            texts = [_in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
+            texts = [in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
             rows.append((block.change, subjects[i], *shared[j], *texts))
     table = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
     tests = dict.fromkeys(claim[0] for claim in before.claims)

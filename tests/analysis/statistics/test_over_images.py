@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from biasbed.analysis.statistics import exact, over_images
+from biasbed.analysis.statistics import exact
 from biasbed.analysis.statistics.over_images import ImageAnswers, compare
 
 
@@ -27,7 +27,6 @@ def drawn(size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     ("b", "c", "p"), [(10, 2, 158 / 4096), (2, 10, 158 / 4096), (5, 0, 2 / 32), (3, 3, 1.0), (0, 0, 1.0)]
 )
 def test_mcnemar(b: int, c: int, p: float) -> None:
-    assert over_images.mcnemar(b, c) == pytest.approx(p, abs=1e-12)
     first = np.array([True] * b + [False] * c + [True] * 4 + [False])
     second = np.array([False] * b + [True] * c + [True] * 4 + [False])
     comparison = compare(answers(first), answers(second), 0.05, 200)

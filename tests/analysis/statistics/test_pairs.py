@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from biasbed.analysis.statistics import exact, pairs
-from biasbed.errors import Failure
 from helpers.demsar import DEMSAR, matrix
 
 whole_numbers = st.lists(st.integers(-4, 4), min_size=1, max_size=9)
@@ -61,6 +60,11 @@ def test_demsars_rank_sums() -> None:
     )
 
 
+def rank_sum(a: np.ndarray, b: np.ndarray) -> float:
+    """Return p of two samples."""
+    return exact.rank_sum_of_each(a[None], b[None])[0].p
+
+
 # --- Mann-Whitney -----------------------------------------------------------------------------------------------------
 
 
@@ -71,21 +75,21 @@ def test_rank_sum_equals_all_choices_counted(a: list[int], b: list[int]) -> None
     observed = ranks[: len(a)].sum()
     sums = np.array([sum(choice) for choice in itertools.combinations(ranks, len(a))])
     tail = min(np.mean(sums <= observed + 1e-9), np.mean(sums >= observed - 1e-9))
-    assert exact.rank_sum(np.array(a, float), np.array(b, float)) == pytest.approx(min(1.0, 2 * tail))
+    assert rank_sum(np.array(a, float), np.array(b, float)) == pytest.approx(min(1.0, 2 * tail))
 
 
 @pytest.mark.parametrize(("m", "n"), [(3, 3), (5, 8), (10, 9), (25, 30)])
 def test_rank_sum_equals_scipys_exact_mode_without_ties(m: int, n: int) -> None:
     generator = np.random.default_rng(m)
     a, b = generator.normal(0.6, 1, m), generator.normal(0, 1, n)
-    assert exact.rank_sum(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method="exact").pvalue)
+    assert rank_sum(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method="exact").pvalue)
 
 
 def test_long_samples_get_the_normal_approximation() -> None:
     generator = np.random.default_rng(0)
     a, b = generator.integers(0, 9, 50).astype(float), generator.integers(0, 8, 60).astype(float)
-    assert exact.rank_sum(a, b) == stats.mannwhitneyu(a, b, method="asymptotic").pvalue
-    assert exact.rank_sum(np.ones(40), np.ones(40)) == 1
+    assert rank_sum(a, b) == stats.mannwhitneyu(a, b, method="asymptotic").pvalue
+    assert rank_sum(np.ones(40), np.ones(40)) == 1
 
 
 @pytest.mark.parametrize(("m", "n"), [(4, 7), (40, 50)])
@@ -94,7 +98,7 @@ def test_rank_sums_of_many_pairs_are_those_of_each(m: int, n: int) -> None:
     a, b = generator.integers(0, 6, (9, m)).astype(float), generator.integers(0, 5, (9, n)).astype(float)
     a[3], b[3] = 2.0, 2.0  # nothing but ties
     for row, test in enumerate(exact.rank_sum_of_each(a, b)):
-        assert test.p == exact.rank_sum(a[row], b[row])
+        assert test.p == rank_sum(a[row], b[row])
         difference = a[row][:, None] - b[row][None]
         assert test.lead == np.sign(difference).sum()
 
@@ -147,8 +151,6 @@ def test_a_control_is_compared_with_every_other() -> None:
         everything.loc[pair, "p"] for pair in (("alg0", "alg2"), ("alg1", "alg2"), ("alg2", "alg3"))
     ]
     assert frame["num_tests"].unique().tolist() == [3]
-    with pytest.raises(Failure, match="the control erm is not among the algorithms"):
-        pairs.compare_pairs(scores, "erm")
 
 
 @given(st.randoms(use_true_random=False))

@@ -18,8 +18,17 @@ BETWEEN = pd.DataFrame({"A": A, "B": B, **{f"between{i}": B + (A - B) * i / 4 fo
 BELOW = pd.DataFrame({"A": A, "B": B, **{f"below{i}": np.minimum(A, B) - 10 * i for i in (1, 2, 3)}})
 
 
+def conclusions(
+    scores: pd.DataFrame, alpha: float = 0.05, control: str | None = None
+) -> dict[stability.PairClaim, str]:
+    """Return every claim on a matrix of scores with its verdict."""
+    verdicts = stability.judge(stability.make_variant("", "", scores, alpha), control)
+    signs = verdicts.signs[0].tolist()
+    return {claim: stability.in_words(claim, sign) for claim, sign in zip(verdicts.claims, signs, strict=True)}
+
+
 def verdict(scores: pd.DataFrame, test: str) -> str:
-    return stability.conclusions(scores, 0.05)[test, "A", "B"]
+    return conclusions(scores)[test, "A", "B"]
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
@@ -49,7 +58,7 @@ def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
 
 def test_conclusions_are_those_of_the_analysis() -> None:
     comparison = friedman.compare(DEMSAR, 0.1)
-    said = stability.conclusions(DEMSAR, 0.1)
+    said = conclusions(DEMSAR, 0.1)
     assert said[stability.OMNIBUS, "", ""] == "they differ"
     for a, b in itertools.combinations(DEMSAR, 2):
         assert (said[stability.NEMENYI, a, b] != stability.SAME) == (comparison.p(a, b) < 0.1)
@@ -62,7 +71,7 @@ def test_conclusions_are_those_of_the_analysis() -> None:
 def test_the_winner_is_named_first() -> None:
     """Higher is better, and lower ranks are."""
     scores = matrix([[5 + i, 9 + 2 * i, 1 + i / 2] for i in range(9)])
-    said = stability.conclusions(scores, 0.05)
+    said = conclusions(scores, 0.05)
     for test in (stability.NEMENYI, stability.WILCOXON):
         assert said[test, "alg0", "alg2"] in ("alg0 before alg2", stability.SAME)
         assert said[test, "alg1", "alg2"] == "alg1 before alg2"
@@ -77,7 +86,7 @@ def test_pairs_are_told_apart_under_the_omnibus_test_only() -> None:
     scores["a"] = scores["b"] + 0.01 * np.arange(1, 10)
     scores = scores[["a", "b", *(f"noise{i}" for i in range(7))]]
     assert pairs.compare_pairs(scores, "b").set_index("a").loc["a", "p_holm"] < 0.05
-    said = stability.conclusions(scores, 0.05, "b")
+    said = conclusions(scores, 0.05, "b")
     assert said[stability.OMNIBUS, "", ""] == stability.NOT_SHOWN
     assert {text for claim, text in said.items() if claim[0] != stability.OMNIBUS} == {stability.SAME}
 
@@ -135,7 +144,5 @@ def test_a_variant_that_cannot_be_tested_is_counted() -> None:
 
 def test_without_the_control_there_are_no_pairs_with_it() -> None:
     scores = matrix(np.random.default_rng(0).normal(size=(8, 4)))
-    assert not any(
-        claim[0] == stability.WILCOXON for claim in stability.conclusions(scores.drop(columns="alg0"), 0.05, "alg0")
-    )
-    assert sum(claim[0] == stability.WILCOXON for claim in stability.conclusions(scores, 0.05, "alg0")) == 3
+    assert not any(claim[0] == stability.WILCOXON for claim in conclusions(scores.drop(columns="alg0"), 0.05, "alg0"))
+    assert sum(claim[0] == stability.WILCOXON for claim in conclusions(scores, 0.05, "alg0")) == 3
