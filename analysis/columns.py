@@ -101,10 +101,14 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
     return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
 
 
-def measured_columns(column: Column, measures: Iterable[str], protocol: record.Protocol) -> dict[str, Column]:
-    """Return the column with each of these measures that its set has, logged or derived."""
-    columns = {measure: measured_by(column, measure, protocol) for measure in measures}
-    return {measure: with_measure for measure, with_measure in columns.items() if with_measure is not None}
+def measured_columns(column: Column, names: Iterable[str], protocol: record.Protocol) -> dict[str, Column]:
+    """Return the column with each of the named measures that its set has, logged or derived, by measure."""
+    columns = {}
+    for name in names:
+        with_measure = measured_by(column, name, protocol)
+        if with_measure is not None:
+            columns[name] = with_measure
+    return columns
 
 
 def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:

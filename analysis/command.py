@@ -75,15 +75,13 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
     analysis.compute_ahead(sections_of(analysis))
     with figures.drawing(analysis, folder) as drawing:
-        from biasbed.analysis.report import data_files, html, references, report_tables, score_tables
-        from biasbed.analysis.report.table_model import Links
+        from biasbed.analysis.report import data_files, html, latex_files, references
 
         files = data_files.write(analysis, folder)
-        by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
-        files |= report_tables.write_latex(analysis, folder, by_run)
+        files |= latex_files.write(analysis, folder)
         files |= references.write(analysis, folder)
         text = summary.render(analysis)
-        report = html.prepare(analysis, folder, by_run=by_run)
+        report = html.prepare(analysis, folder)
         files |= drawing.finish()
         files |= sample_images.files(folder)
         files |= report.write()

@@ -38,8 +38,10 @@ class Labels:
 
     def __call__(self, name: str) -> str:
         """Return a name as it is printed, with what stands behind it in brackets, as a unit."""
-        bare, gap, about = name.partition(" (")
-        return self.shown.get(name, self.shown.get(bare, bare) + gap + about)
+        if name in self.shown:
+            return self.shown[name]
+        subject, gap, unit = name.partition(" (")
+        return self.shown.get(subject, subject) + gap + unit
 
 
 def _refuse_signs(text: str) -> str:
@@ -85,7 +87,9 @@ def load(option: str, has_ours: bool = True) -> Labels:
 
 
 def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Column], has_ours: bool = True) -> Labels:
-    """Load the display names. Raises UsageError for an unknown name in an order, too, before anything is computed."""
+    """Load the display names. Raises UsageError for unknown names in options, too, before anything is computed."""
+    if options.control_name is not None:
+        _put_first("control", rows, (options.control_name,))
     if options.order not in ("rank", "name"):
         _put_first("order", rows, options.order)
     order_sets(sets, options.set_order)

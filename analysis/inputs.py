@@ -75,9 +75,6 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         histories |= study.translated(histories)
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
-    if options.control != "none" and options.control not in collection.algorithms:
-        advice = nearest(options.control, collection.algorithms)
-        raise UsageError(f"control={options.control}: no compared algorithm has this name{advice}")
     if rules:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, options)

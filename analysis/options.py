@@ -74,6 +74,11 @@ class CoreAnalyzeOptions:
     )
 
     @property
+    def control_name(self) -> str | None:
+        """Row that every other one is compared with; None if all pairs are compared."""
+        return None if self.control == "none" else self.control
+
+    @property
     def inches(self) -> float:
         """Width of figures, as `figure_width` says it."""
         if isinstance(self.figure_width, str):

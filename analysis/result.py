@@ -25,8 +25,7 @@ from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
-from biasbed.analysis.statistics import friedman
-from biasbed.analysis.statistics.pairwise import PairwiseResults
+from biasbed.analysis.statistics.pairwise import PairwiseResults, compute_now
 from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
@@ -180,12 +179,13 @@ class Analysis:
 
         Tests are computed in copies of this process if there are processors for it.
         """
-        _ = self.rules.scores
+        compute_now(self.rules, "scores")
         with self.pairwise.computing():
             for question in questions:
                 if not question.of_tests:
                     self.data(question)
-            friedman.run_nemenyi(self.comparisons)
+            for comparison in self.comparisons:
+                compute_now(comparison, "nemenyi")  # its library takes a second to load, while other processes work
 
     @property
     def collection(self) -> Collection:
@@ -302,28 +302,37 @@ class Analysis:
     def runs_sentence(self) -> str:
         """Numbers of runs behind the results, and of runs that don't count."""
         c = self.collection
+        number_of_sets = f"{len(self.sets)} set{'s' * (len(self.sets) != 1)}"
         if c.is_table:
             count = f"{len(self.runs)} score{'s' * (len(self.runs) != 1)}"
-            algorithms = f"{len(c.algorithms)} algorithm{'s' * (len(c.algorithms) != 1)}"
-            return f"{count} of {algorithms} on {len(self.sets)} set{'s' * (len(self.sets) != 1)}"
-        counts = [f"{len(c.unpublished)} {c.scope.kind}"] if c.unpublished else []
-        means = sum(bool(run.summary) for run in c.runs)
-        published = len(c.runs) - len(c.unpublished) - means
-        if published:
-            counts.append(f"{published} published")
+            return f"{count} of {len(c.algorithms)} algorithm{'s' * (len(c.algorithms) != 1)} on {number_of_sets}"
         design, sets = make_design(self.sets), f"{len(self.sets)} sets"
         if design.noun == "data set":
             sets = f"{len(self.sets)} columns of {len(design.blocks)} data set{'s' * (len(design.blocks) != 1)}"
-        parts = [f"{' and '.join(counts)} runs"] if counts else []
-        if c.evidence:
-            parts.append(f"{len(c.evidence)} that hold out more domains")
-        if means:
-            parts.append(f"{means} published rows")
-        text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
+        text = f"{' and '.join(self._count_runs())} of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
         if c.duplicates:
             others.append(f"{len(c.duplicates)} duplicate")
-        return text + (f"; not counted: {', '.join(others)}" if others else "")
+        if others:
+            text += f"; not counted: {', '.join(others)}"
+        return text
+
+    def _count_runs(self) -> list[str]:
+        """Return how many runs of each kind count: own and published ones, evidence, published means."""
+        c = self.collection
+        num_means = sum(bool(run.summary) for run in c.runs)
+        num_published = len(c.runs) - len(c.unpublished) - num_means
+        kinds = []
+        if c.unpublished:
+            kinds.append(f"{len(c.unpublished)} {c.scope.kind}")
+        if num_published:
+            kinds.append(f"{num_published} published")
+        parts = [f"{' and '.join(kinds)} runs"] if kinds else []
+        if c.evidence:
+            parts.append(f"{len(c.evidence)} that hold out more domains")
+        if num_means:
+            parts.append(f"{num_means} published rows")
+        return parts
 
 
 def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
@@ -350,7 +359,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
     chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
     runs, table = chosen.runs, chosen.scores
     accepted = completeness.accepts_empty_cells(rule, options)
-    absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
+    absent = frozenset(scores.find_empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]

@@ -61,7 +61,7 @@ def gather_scores(
     """Return the inputs: a run for each method and seed, a set for each data set.
 
     lower: data sets on which lower is better; None if that follows from their names. Raises UsageError for a data set
-    or control that the table lacks.
+    that the table lacks.
     """
     lower_sets, lower_note = _find_lower(scores, lower)
     scales, unit_note = _find_scales(scores, lower_sets, unit)
@@ -85,9 +85,6 @@ def gather_scores(
         runs=tuple(runs),
         notes=tuple(filter(None, (*scores.notes, lower_note, unit_note))),
     )
-    if options.control != "none" and options.control not in collection.algorithms:
-        advice = nearest(options.control, collection.algorithms)
-        raise UsageError(f"control={options.control}: no compared method has this name{advice}")
     return AnalysisInputs(
         collection=collection,
         sets=columns,
@@ -184,31 +181,33 @@ def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
 def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> tuple[dict[str, Scale], str]:
     """Return the scale of each data set, and the note that says it.
 
-    Without a word of the user, scores of which more is better are fractions if all lie within 0 and 1, and percentages
-    if all lie within 0 and 100: the plan then counts in points.
+    Without a word of the user, data sets on which lower is better keep their own unit.
     """
-    table = scores.table
-    higher = table.loc[~table["dataset"].isin(lower), "score"]
-    kind, note = unit, ""
-    if unit == "auto" and scores.answers:
-        kind = "fraction"
-    elif unit == "auto":
-        kind = "plain"
-        if len(higher) and higher.min() >= 0 and higher.max() <= 100:
-            kind = "fraction" if higher.max() <= 1 else "percent"
-        notes = {
-            "fraction": "scores from 0 to 1 are taken for fractions and shown in percent (`unit` as plain leaves them)",
-            "percent": "scores are read as percentages (unit=plain: as they are)",
-        }
-        note = "; ".join(filter(None, (notes.get(kind, ""), _find_mixture(scores, lower) if kind == "percent" else "")))
+    kind, notes = (unit, []) if unit != "auto" else _guess_unit(scores, lower)
     is_named = scores.measure != "score" and (unit != "auto" or len(lower) == len(scores.datasets))
     plain = Scale(scores.measure if is_named else "score units")
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
-    if unit == "auto" and kind != "plain" and lower:
-        left = f"those on {listed(sorted(lower), 3)} are left as they are, as lower is better (`unit` says otherwise)"
-        note = "; ".join(filter(None, (note, left)))
-    scales = {}
-    for name in scores.datasets:
-        is_plain = unit == "auto" and name in lower
-        scales[name] = plain if is_plain else by_kind[kind]
-    return scales, note
+    kept = lower if unit == "auto" else frozenset[str]()
+    if kept and kind != "plain":
+        names = listed(sorted(kept), 3)
+        notes.append(f"those on {names} are left as they are, as lower is better (`unit` says otherwise)")
+    scales = {name: plain if name in kept else by_kind[kind] for name in scores.datasets}
+    return scales, "; ".join(notes)
+
+
+def _guess_unit(scores: UserScores, lower: frozenset[str]) -> tuple[str, list[str]]:
+    """Return the unit of the scores of which more is better, and what is to be said of that guess.
+
+    They are fractions if all lie within 0 and 1, and percentages if all lie within 0 and 100: the plan then counts in
+    points.
+    """
+    if scores.answers:
+        return "fraction", []
+    higher = scores.table.loc[~scores.table["dataset"].isin(lower), "score"]
+    if not len(higher) or higher.min() < 0 or higher.max() > 100:
+        return "plain", []
+    if higher.max() <= 1:
+        note = "scores from 0 to 1 are taken for fractions and shown in percent (`unit` as plain leaves them)"
+        return "fraction", [note]
+    notes = ["scores are read as percentages (unit=plain: as they are)", _find_mixture(scores, lower)]
+    return "percent", list(filter(None, notes))

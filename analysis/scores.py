@@ -169,10 +169,10 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
 
 
-def empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def find_empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the (algorithm, set) of a score table that have no run and are not exempt."""
-    bare = table.loc[table["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()
-    return tuple((str(a), str(d)) for a, d in bare if (a, d) not in exempt)
+    without_runs = table.loc[table["num_runs"] == 0, ["algorithm", "dataset"]].to_numpy()
+    return tuple((str(a), str(d)) for a, d in without_runs if (a, d) not in exempt)
 
 
 def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tuple[str, str], frozenset[str]]:
@@ -219,9 +219,9 @@ def check_complete(
         cell = runs_by_id[value.run_id].algorithm, value.dataset
         if cell not in exempt:
             reasons.setdefault(cell, []).append(value)
-    bare = empty(scores, exempt)
-    if bare:
-        raise Failure(*_describe_empty(scores, bare, reasons, runs_by_id, scope, trainable))
+    empty = find_empty(scores, exempt)
+    if empty:
+        raise Failure(*_describe_empty(scores, empty, reasons, runs_by_id, scope, trainable))
     notes = []
     for (algorithm, dataset), values in sorted(reasons.items()):
         where = f"{label(algorithm)} on {label(dataset)}: {len(values)} run(s)"
@@ -231,24 +231,24 @@ def check_complete(
 
 def _describe_empty(
     scores: pd.DataFrame,
-    bare: Sequence[tuple[str, str]],
+    empty: Sequence[tuple[str, str]],
     reasons: Mapping[tuple[str, str], Sequence[Missing]],
     runs: Mapping[str, Run],
     scope: Mapping[str, str],
     trainable: bool,
 ) -> list[str]:
     """Return the lines of the message: empty cells with their reasons, and what to do."""
-    lines = [f"the score table has {len(bare)} empty cell(s), and the tests need every one:"]
-    for algorithm, dataset in bare:
+    lines = [f"the score table has {len(empty)} empty cell(s), and the tests need every one:"]
+    for algorithm, dataset in empty:
         of_cell = reasons.get((algorithm, dataset), [])
         texts = [f"run {value.run_id} (seed {runs[value.run_id].seed}): {value.why}" for value in of_cell]
         lines.append(f"  {algorithm} on {dataset}: {'; '.join(texts) or 'no run'}")
     if trainable:
         entry_point = "sweep" if any(run.is_trial for run in runs.values()) else "benchmark"
         lines.append(f"the study's own command trains them: {typed(entry_point, scope, '...')}")
-    bare_algorithms, bare_sets = {algorithm for algorithm, _ in bare}, {dataset for _, dataset in bare}
-    algorithms = sorted(set(scores["algorithm"]) - bare_algorithms)
-    sets = [dataset for dataset in scores["dataset"].unique() if dataset not in bare_sets]
+    empty_rows, empty_sets = {algorithm for algorithm, _ in empty}, {dataset for _, dataset in empty}
+    algorithms = sorted(set(scores["algorithm"]) - empty_rows)
+    sets = [dataset for dataset in scores["dataset"].unique() if dataset not in empty_sets]
     if algorithms:
         lines.append(f"or leave out algorithms: algorithms={','.join(algorithms)}")
     if sets:

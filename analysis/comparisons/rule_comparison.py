@@ -19,7 +19,7 @@ from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_columns, names_of
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
+from biasbed.analysis.scores import block_matrix, find_empty, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.bias_measures import measure_choices
 from biasbed.analysis.selection.pools import History, pools_of
@@ -166,9 +166,9 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         return RuleScores(name, skipped=reason)
     scores = score_rule(rule, selected, runs, sets, collection.protocols, compared.overlaps)
-    bare = empty(scores.scores, compared.exempt)
-    if bare:
-        reason = f"{len(bare)} cell(s) of its score table would be empty"
+    empty = find_empty(scores.scores, compared.exempt)
+    if empty:
+        reason = f"{len(empty)} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, skipped=reason)
     return replace(scores, runs=_compared(scores.runs), reduced=_compared(scores.reduced))
 

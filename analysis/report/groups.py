@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from biasbed.analysis.columns import Column, blocks, names_of
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import latex, wording
-from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import Links, PrintedText, TableColumn, prepared, score_cell
+from biasbed.analysis.report.table_model import DAGGER_MEANING, Links, PrintedText, TableColumn, prepared, score_cell
 from biasbed.analysis.report.wording import error, error_by, listing, repeated
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 from biasbed.analysis.selection.rules import Rule
@@ -58,15 +57,17 @@ def caption(analysis: Analysis) -> str:
     """Say how data sets are averaged and which columns are errors, with a blank before it; else return nothing."""
     text = ""
     if any(group.wide for group in groups(analysis)):
-        slots = {"error": error(analysis), "run": repeated(analysis), "divisor": error_by(analysis)}
-        text += say("columns_average", average=AVERAGE, **slots)
+        text += (
+            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error(analysis)} of this mean over "
+            f"{repeated(analysis)}s ({error_by(analysis)})."
+        )
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
             columns = listing(map(analysis.label, names_of(group.counted)))
-            text += say("columns_counted", block=analysis.label(group.block), columns=columns)
+            text += f" Of {analysis.label(group.block)} the tests take {columns}."
     lower = [column.name for column in analysis.sets if not column.higher_is_better]
     if 0 < len(lower) < len(analysis.sets):
-        text += say("columns_lower", columns=listing(map(analysis.label, lower)))
+        text += f" Less is better: {listing(map(analysis.label, lower))}."
     return text
 
 
@@ -120,7 +121,7 @@ def printed_text(analysis: Analysis, label: str, table_caption: str, further_not
     parts = [
         f"{latex.provenance(analysis)}. Best in bold.",
         latex.prose(caption(analysis)),
-        say("printed_dagger") if analysis.daggers else "",
+        rf"\textsuperscript{{$\dagger$}}~underlined: {DAGGER_MEANING}. " if analysis.daggers else "",
         latex.prose(wording.not_applicable(analysis, dash="--")),
         latex.prose(further_note),
     ]

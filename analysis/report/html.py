@@ -16,19 +16,22 @@ from markupsafe import Markup, escape
 from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
+    glossary,
     provenance,
-    report_tables,
     sample_images,
+    score_tables,
     wording,
 )
 from biasbed.analysis.report.answer import answer_sentences, further_sentences
 from biasbed.analysis.report.figures.style import POINTS_PER_INCH
-from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import DAGGER, Links, ReportTable, TableCell
+from biasbed.analysis.report.table_model import DAGGER, Links, TableCell
 from biasbed.analysis.result import Analysis
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
+ORACLE = (
+    "ORACLE numbers: each was selected on the test images themselves. They are not what a user of the method would get."
+)
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
 NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
@@ -49,13 +52,10 @@ class PreparedReport:
         return {REPORT: "everything on one page"}
 
 
-def prepare(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> PreparedReport:
-    """Make all of the report that needs no figures; it is to be written when they are drawn.
-
-    by_run: `score_tables.by_run`, if it is made already.
-    """
+def prepare(analysis: Analysis, folder: Path) -> PreparedReport:
+    """Make all of the report that needs no figures; it is to be written when they are drawn."""
     template = make_environment(TEMPLATES).get_template(REPORT)
-    return PreparedReport(folder, template, content(analysis, folder, by_run))
+    return PreparedReport(folder, template, content(analysis, folder))
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -67,12 +67,11 @@ def make_environment(*folders: Path) -> Environment:
     """Return Jinja's environment with the filters that the report's macros use. folders: of the templates."""
     environment = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.globals["say"] = say
     environment.filters |= {"breakable": _breakable, "unbroken": _unbroken, "cells": _render_cells}
     return environment
 
 
-def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, Any]:
+def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder)
     standing_open = []
@@ -87,7 +86,7 @@ def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None)
         "analysis": analysis,
         "answer": answer_sentences(analysis),
         "further": further_sentences(analysis),
-        "notes": [name_ids(note, analysis) for note in analysis.notes],
+        "notes": analysis.notes,
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
         "scores_figure": wording.scores_figure(analysis),
@@ -96,9 +95,11 @@ def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None)
         },
         "contents": [
             *((section.name, section.title) for section, _ in leading),
-            *_headings("scores"),
+            ("scores", "Scores"),
             *((section.name, section.title) for section, _ in standing_open),
-            *_headings("details", "provenance", "terms"),
+            ("details", "Details"),
+            ("provenance", "Provenance"),
+            ("terms", "Terms"),
         ],
         "openings": list(sections.openings(analysis)),
         "leading": leading,
@@ -107,16 +108,12 @@ def content(analysis: Analysis, folder: Path, by_run: ReportTable | None = None)
         "figures": pictures,
         "files": _Files(folder),
         "looks": sample_images.shown(folder),
-        "scores": report_tables.scores(analysis, links),
-        "runs": provenance.run_tables(analysis, links, by_run),
+        "scores": score_tables.scores(analysis, links),
+        "runs": provenance.run_tables(analysis, links),
         "facts": provenance.facts(analysis),
-        "terms": wording.terms(analysis),
+        "terms": glossary.terms(analysis),
+        "oracle": ORACLE,
     }
-
-
-def _headings(*anchors: str) -> list[tuple[str, str]]:
-    """Return the anchors of the page's own headings with their texts."""
-    return [(anchor, say(f"headings.{anchor}")) for anchor in anchors]
 
 
 def _title(analysis: Analysis) -> str:
@@ -150,23 +147,6 @@ def _breakable(name: str) -> Markup:
     if len(name) <= 10:
         return escape(name)
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
-
-
-def name_ids(text: str, analysis: Analysis) -> Markup:
-    """Return a sentence in which each display name of a method or set has its id as a tooltip."""
-    ids = {}
-    for name in (*analysis.algorithms, *analysis.set_names, *blocks(analysis.sets)):
-        if analysis.label(name) != name:
-            ids[analysis.label(name)] = name
-    longest_first = sorted(ids, key=len, reverse=True)  # "Stylized ERM" before "ERM"
-    if not longest_first:
-        return _unbroken(text)
-    names = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
-    parts = []
-    for position, part in enumerate(names.split(text)):
-        is_name = position % 2 == 1
-        parts.append(Markup('<span title="{}">{}</span>').format(ids[part], part) if is_name else _unbroken(part))
-    return Markup("").join(parts)
 
 
 def _unbroken(text: str) -> Markup:

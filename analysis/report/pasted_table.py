@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from biasbed.analysis.report import latex, report_tables
+from biasbed.analysis.report import latex, score_tables
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
 
@@ -21,7 +21,7 @@ MARKDOWN_SIGNS = re.compile(r"([\\`*_|<>\[\]~$#&])")
 
 def render(analysis: Analysis, table_format: TableFormat) -> str:
     """Return the table of scores: rows, ranks, those that may be first with a star, means and scores."""
-    table = report_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis))
     return {"markdown": _markdown, "html": _html, "latex": _latex}[table_format](table)
 
 

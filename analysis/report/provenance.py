@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from biasbed.analysis.report import score_tables, wording
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     Links,
     ReportTable,
@@ -23,6 +22,10 @@ from biasbed.analysis.runs.run import Run
 from biasbed.settings import word
 from biasbed.system import commands
 
+ORIGIN = (
+    "Every run: its MLflow id, and the first digits of the hashes of its code, its settings and the images that it "
+    "saw. Equal hashes mean equal inputs."
+)
 PLACES = ("output_dir", "tracking_uri")  # options that say where, not what
 
 
@@ -69,15 +72,12 @@ def command(analysis: Analysis, is_for_others: bool = False) -> str:
     return commands.typed("analyze", values, is_for_others=is_for_others)
 
 
-def run_tables(analysis: Analysis, links: Links, by_run: ReportTable | None = None) -> Mapping[str, ReportTable | None]:
-    """Return the scores of every run, the same of runs that do not count, and the origin of all.
-
-    by_run: `score_tables.by_run`, if it is made already.
-    """
+def run_tables(analysis: Analysis, links: Links) -> Mapping[str, ReportTable | None]:
+    """Return the scores of every run, the same of runs that do not count, and the origin of all."""
     chosen, collection = set(analysis.runs["run_id"].unique()), analysis.collection
     shown = [run for run in analysis.shown_runs if run.id in chosen or not collection.is_search]
     return {
-        "scores": by_run or score_tables.by_run(analysis, links),
+        "scores": score_tables.by_run(analysis, links),
         "duplicates": score_tables.duplicates(analysis, links),
         "origin": None if collection.is_table else _origin(analysis, links, [*shown, *collection.duplicates]),
     }
@@ -104,8 +104,8 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
         )
     columns = prepared_columns(records[0])
     ids = tuple(links.runs[run.id] for run in runs)
-    table = make_table(say("origin"), columns, records, oracle=False, ids=ids)
-    return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))
+    table = make_table(ORIGIN, columns, records, oracle=False, ids=ids)
+    return without_columns(table, lambda cells: not any(cell.text for cell in cells))
 
 
 def _day(milliseconds: int) -> str:

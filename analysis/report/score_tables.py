@@ -8,21 +8,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from biasbed.analysis import sections
 from biasbed.analysis.report import groups, latex, wording
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
+    DAGGER_LEGEND,
     CellMaker,
     Links,
     PrintedText,
     ReportTable,
     RowBelow,
-    ScoreColumn,
     TableCell,
     TableColumn,
     TableRecord,
@@ -34,13 +33,18 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
 
+INTERVALS = (
+    " Below: the 95 % interval (Wilson) of a single model's accuracy, given the number of images of the set. A number "
+    "links to its runs."
+)
+DUPLICATES = "Finished runs that do not count, because another run has the same configuration, data and seed."
+
 # --- scores of columns and data sets ----------------------------------------------------------------------------------
 
 
-def scores(
-    analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = (), below: Sequence[RowBelow] = ()
-) -> ReportTable:
-    """Algorithms x columns with the averages of data sets. further: columns before them. below: rows after them."""
+def scores(analysis: Analysis, links: Links) -> ReportTable:
+    """Return algorithms x columns with averages of data sets; sections add columns before them, and rows below."""
+    further, below = sections.score_columns(analysis), sections.rows_below(analysis)
     columns, number_of_sets = [links.column()], Counter(column.head for column in further)
     for column in further:
         head = column.head
@@ -56,21 +60,17 @@ def scores(
             if algorithm in column.cells:
                 record[column.head, column.dataset] = column.cells[algorithm]
         records.append(record)
-    run = wording.repeated(analysis)
-    slots = {
-        "error": wording.error(analysis),
-        "run": run,
-        "divisor": wording.error_by(analysis),
-        "units": analysis.units,
-    }
-    caption = say("scores", **slots) if wording.has_deviations(analysis) else say("single_scores", units=analysis.units)
+    caption = f"Scores, in {analysis.units}. Bold: best of the column."
+    if wording.has_deviations(analysis):
+        deviation = f"{wording.error(analysis)} between {wording.repeated(analysis)}s ({wording.error_by(analysis)})"
+        caption = f"Mean ± {deviation}, in {analysis.units}. Bold: best of the column."
     caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
-        caption += say("scores_intervals")
+        caption += INTERVALS
         if any(column.set_record.conditions for column in analysis.sets):
-            caption += say("scores_views")
+            caption += " The views of one photograph under several conditions count as one image there."
     if analysis.daggers:
-        caption += say("scores_dagger")
+        caption += DAGGER_LEGEND
     caption += "".join(dict.fromkeys(column.legend for column in further))
     legends = "".join(dict.fromkeys(row.legend for row in below))
     caption += legends
@@ -94,49 +94,31 @@ def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[Tabl
 # --- scores of every run ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Repeat:
-    """One line of the scores behind the means: a run, or a replicate with its run for each column."""
-
-    algorithm: str
-    name: str  # its seed and the domains held out, or the replicate's
-    scores: Mapping[str, float]  # column -> score
-    runs: Mapping[str, str]  # column -> id of the run
-
-
-def repeats(analysis: Analysis) -> list[Repeat]:
-    """Return all repeats by algorithm in display order."""
-    run_names = {run.id: f"{run.seed} {run.test_domains}" for run in analysis.collection.runs}
-    is_run = wording.repeated(analysis) == "run"
-    lines = []
-    for (algorithm, name), table in analysis.runs.groupby(["algorithm", "replicate"], sort=False):
-        columns = [str(column) for column in table["dataset"]]
-        scores = dict(zip(columns, table["score"].astype(float), strict=True))
-        runs = dict(zip(columns, table["run_id"], strict=True))
-        lines.append(Repeat(str(algorithm), run_names[str(name)] if is_run else str(name).strip(), scores, runs))
-    return sorted(lines, key=lambda line: analysis.algorithms.index(line.algorithm))
-
-
 def by_run(analysis: Analysis, links: Links) -> ReportTable:
-    """Scores of every run, or of every replicate if an algorithm's replicate has a run on each cell."""
+    """Return the scores of every run, or replicate if cells have runs of their own; made once for page and LaTeX."""
+    key = "scores of runs", links.prefix
+    if key not in analysis.shown:
+        analysis.shown[key] = _make_run_table(analysis, links)
+    table: ReportTable = analysis.shown[key]
+    return table
+
+
+def _make_run_table(analysis: Analysis, links: Links) -> ReportTable:
     run, step = wording.repeated(analysis), analysis.collection.protocol.step_unit
-    slots = {"run": run, "units": analysis.units}
-    printed = PrintedText("runs", say("printed_runs", **slots), f"{latex.provenance(analysis)}.")
+    printed_caption = f"Scores in {analysis.units} of every {run}."
+    printed = PrintedText("runs", printed_caption, f"{latex.provenance(analysis)}.")
+    caption = f"Every {run}'s scores in {analysis.units}, at the {step} that the selection rule picks."
     if analysis.collection.is_table:
+        caption = f"Every {run}'s scores in {analysis.units}."
+    has_steps = run == "run" and not analysis.collection.is_table
+    if run == "run":
         records = _run_records(analysis, links, analysis.shown_runs, analysis.runs)
-        columns, caption = _run_columns(analysis, links), say("scores_of_table", **slots)
-    elif run == "run":
-        records = _run_records(analysis, links, analysis.shown_runs, analysis.runs)
-        columns, caption = _run_columns(analysis, links, step), say("scores_of_runs", step=step, **slots)
     else:
-        records = [_replicate_record(analysis, links, repeat) for repeat in repeats(analysis)]
-        columns, caption = (
-            _run_columns(analysis, links),
-            say("scores_of_runs", step=step, **slots) + say("scores_of_runs_links"),
-        )
+        records = _replicate_records(analysis, links)
+        caption += " A number links to its run."
     return make_table(
         caption,
-        columns,
+        _run_columns(analysis, links, step if has_steps else ""),
         records,
         "runs.csv",
         oracle=analysis.rule.oracle,
@@ -146,12 +128,12 @@ def by_run(analysis: Analysis, links: Links) -> ReportTable:
 
 
 def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Scores of the finished runs that do not count."""
+    """Return the scores of the finished runs that do not count."""
     if not analysis.collection.duplicates:
         return None
     records = _run_records(analysis, links, analysis.collection.duplicates, analysis.duplicates)
     columns = _run_columns(analysis, links, analysis.collection.protocol.step_unit)
-    return make_table(say("duplicates"), columns, records, "duplicates.csv", oracle=analysis.rule.oracle)
+    return make_table(DUPLICATES, columns, records, "duplicates.csv", oracle=analysis.rule.oracle)
 
 
 def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
@@ -195,12 +177,16 @@ def _run_records(
     return records
 
 
-def _replicate_record(analysis: Analysis, links: Links, repeat: Repeat) -> dict[str, Any]:
-    record: dict[str, Any] = {"algorithm": repeat.algorithm, "name": text_cell(repeat.name)}
-    for column in analysis.sets:
-        href = links.to_run(repeat.runs.get(column.name))
-        record[column.name] = number_cell(repeat.scores.get(column.name, math.nan), column.digits, href=href)
-    return record
+def _replicate_records(analysis: Analysis, links: Links) -> list[dict[str, Any]]:
+    """Return the rows of the table of replicates: for each column a score with a link to its run."""
+    digits = {column.name: column.digits for column in analysis.sets}
+    records: list[dict[str, Any]] = []
+    for (algorithm, replicate), table in analysis.runs.groupby(["algorithm", "replicate"], sort=False):
+        record: dict[str, Any] = {"algorithm": str(algorithm), "name": text_cell(str(replicate).strip())}
+        for dataset, score, run_id in table[["dataset", "score", "run_id"]].itertuples(index=False, name=None):
+            record[dataset] = number_cell(float(score), digits[dataset], href=links.to_run(run_id))
+        records.append(record)
+    return sorted(records, key=lambda record: analysis.algorithms.index(record["algorithm"]))
 
 
 def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:

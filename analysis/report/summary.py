@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
     groups,
-    report_tables,
+    score_tables,
     wording,
 )
 from biasbed.analysis.report.answer import answer_paragraphs
-from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
-from biasbed.analysis.result import Analysis, number, scores_by_run
+from biasbed.analysis.report.table_model import DAGGER, DAGGER_MEANING, Links, ReportTable, TableCell
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import AnySection, ForSets, Sentences, ShownPart
 from biasbed.analysis.selection.rules import Rule
 from biasbed.system.terminal import aligned, text_width
 
 WIDTH = 100
+ORACLE = "ORACLE numbers: selected on the test images themselves, which is impossible in practice."
 NAMING = ("algorithm", "set")  # heads of first columns whose names say what they are
 
 
@@ -30,21 +29,19 @@ def render(analysis: Analysis) -> str:
     What numbers are not for, and that they are an oracle's, stands before them.
     """
     links, part = Links(analysis), analysis.collection.part
-    rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
+    rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
     if analysis.rule.oracle:
-        rule.append(say("summary_oracle"))
+        rule.append(ORACLE)
     answer = answer_paragraphs(analysis)
     parts = [
-        say("summary", title=analysis.title),
+        f"Analysis of {analysis.title}",
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
         _scores(analysis, links),
         wrap(answer),
-        *_section(say("summary_notes"), analysis.notes, bullet="! "),
+        *_section("Notes", analysis.notes, bullet="! "),
     ]
-    if len(analysis.duplicates):
-        parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     for section in sections.sections_of(analysis):
         parts += _of_section(section, analysis, links, answer)
     return "\n\n".join(parts)
@@ -92,29 +89,23 @@ def _titled(*parts: str) -> str:
 
 
 def _scores(analysis: Analysis, links: Links) -> str:
-    divisor = ""
-    if analysis.error != Rule.error:
-        divisor = f" ({wording.error_by(analysis)})"
-    error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
-    table = report_tables.scores(analysis, links)
-    title = say("summary_scores", units=analysis.units, **error)
-    if not wording.has_deviations(analysis):
-        title = say("summary_single_scores", units=analysis.units)
+    table = score_tables.scores(analysis, links)
+    title = f"Scores, {analysis.units}"
+    if wording.has_deviations(analysis):
+        title = title_with_deviation(analysis)
+        if analysis.error != Rule.error:
+            title += f" ({wording.error_by(analysis)})"
     lines = [title, render_table(table)]
     if analysis.daggers:
-        lines.append(f"  † {say('dagger')}")
+        lines.append(f"  {DAGGER} {DAGGER_MEANING}")
     captions = (groups.caption(analysis), wording.not_applicable(analysis), table.legend_below)
     below = [line.strip() for line in captions if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
 
 
-def _duplicates(analysis: Analysis) -> str:
-    scores = scores_by_run(analysis.duplicates)
-    rows = []
-    for run in analysis.collection.duplicates:
-        values = [number(scores.get((run.id, c.name), math.nan), c.digits) for c in analysis.sets]
-        rows.append([f"{run.algorithm} seed {run.seed} {run.id[:8]}", *values])
-    return align(["", *analysis.set_names], rows)
+def title_with_deviation(analysis: Analysis) -> str:
+    """Return the title of the table of scores, which says what ± is."""
+    return f"Scores, {analysis.units}: mean ± {wording.error(analysis)} between {wording.repeated(analysis)}s"
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,9 @@ from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, Cell
 
 MISSING = "-"
-DAGGER = "†"  # trained on data made in the same way
+DAGGER = "†"
+DAGGER_MEANING = "trained on data made in the same way as this set"
+DAGGER_LEGEND = f" Underlined{DAGGER}: {DAGGER_MEANING}."
 STAR = "*"  # may be first
 
 
@@ -168,10 +170,9 @@ def _make_row(columns: Sequence[TableColumn], record: TableRecord) -> tuple[Tabl
     return tuple(column.make(record) for column in columns)
 
 
-def without_columns(table: ReportTable, is_empty: Callable[[int, Sequence[TableCell]], bool]) -> ReportTable:
-    """Return the table without the columns for which `is_empty(index, cells)` holds."""
-    cells = list(zip(*table.rows, strict=True))
-    kept = [not is_empty(i, column) for i, column in enumerate(cells)]
+def without_columns(table: ReportTable, is_empty: Callable[[Sequence[TableCell]], bool]) -> ReportTable:
+    """Return the table without the columns whose cells are empty."""
+    kept = [not is_empty(cells) for cells in zip(*table.rows, strict=True)]
     columns = tuple(itertools.compress(table.columns, kept))
     rows = tuple(tuple(itertools.compress(row, kept)) for row in table.rows)
     return ReportTable(table.caption, columns, rows, table.oracle, table.file, table.ids)

@@ -9,11 +9,10 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from biasbed.analysis.report import report_tables, summary, wording
+from biasbed.analysis.report import score_tables, summary, wording
 from biasbed.analysis.report.answer import answer_sentences, shows_difference
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.result import Analysis
 from biasbed.system.terminal import Style, styled
 
@@ -28,9 +27,9 @@ def render(analysis: Analysis, has_files: bool = True) -> str:
     Sets that do not fit are left out with a line that says so, and so are the rows with the worst average ranks.
     has_files: a summary is written, which has the rest.
     """
-    title = styled(say("summary", title=analysis.title), Style.BOLD)
+    title = styled(f"Analysis of {analysis.title}", Style.BOLD)
     if analysis.rule.oracle:
-        title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
+        title += "\n" + summary.wrap([summary.ORACLE], indent=0)
     answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
     below = [answer, styled(_rest(analysis), Style.DIM)] if has_files else [answer]
     spaces = 1 + len(below)  # empty lines between the parts
@@ -42,7 +41,7 @@ def _rest(analysis: Analysis) -> str:
     """Say what else the summary has, first what may change how the table is read."""
     counts = [(len(analysis.notes), "note"), (len(analysis.collection.duplicates), "uncounted run")]
     first = [wording.count(number, noun) for number, noun in counts if number]
-    return say("terminal_rest", rest=wording.listing([*first, say("terminal_tests")]))
+    return f"In summary.txt: {wording.listing([*first, 'all tests with what they could have shown'])}"
 
 
 def _style(analysis: Analysis) -> Style:
@@ -52,12 +51,11 @@ def _style(analysis: Analysis) -> Style:
 
 def _scores(analysis: Analysis, lines: int) -> str:
     """Render the table of scores in so many lines, with its title and what it leaves out."""
-    table = report_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis))
     if wording.has_deviations(analysis):
-        error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": ""}
-        title = say("summary_scores", units=analysis.units, **error)
+        title = summary.title_with_deviation(analysis)
     else:
-        title = say("terminal_intervals", units=analysis.units)
+        title = f"Scores, {analysis.units}, with 95 % intervals over images where they are known"
         table = _with_intervals(table)
     columns = _num_columns(table)
     most_rows = max(lines - 3, FEWEST_ROWS)  # besides title, heads and the line on what is left out
@@ -69,7 +67,7 @@ def _scores(analysis: Analysis, lines: int) -> str:
     ]
     parts = [title, summary.render_table(_part(table, shown, columns))]
     if left_out:
-        parts.append("  " + say("terminal_left_out", left=wording.listing(left_out)))
+        parts.append(f"  and {wording.listing(left_out)} more in summary.txt")
     return "\n".join(parts)
 
 
@@ -95,7 +93,7 @@ def _num_columns(table: ReportTable) -> int:
 def _best_rows(analysis: Analysis, table: ReportTable, most: int) -> list[int]:
     """Return the positions of the rows that are shown, in the table's order: all if they are few, else the best."""
     positions = list(range(len(table.rows)))
-    comparison = main(analysis)
+    comparison = main_comparison(analysis)
     if len(positions) > most and not comparison.skipped:
         ranks = [comparison.mean_ranks.get(name, float("inf")) for name in analysis.algorithms]
         positions.sort(key=lambda position: ranks[position])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,20 @@ import pandas as pd
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import DIGITS, STRICT, RankTests
+
+# Fields of `Verdict` by the columns of effects.csv and wilcoxon_holm.csv that they are.
+FIELDS = {
+    **{name: name for name in ("a", "b", "num_sets", "wins", "losses", "ties")},
+    "mean_difference": "difference",
+    "bootstrap_low": "low",
+    "bootstrap_high": "high",
+    "p_holm": "p_holm",
+    "significant": "wilcoxon",
+    "probability_of_improvement": "improvement",
+    "improvement_low": "improvement_low",
+    "improvement_high": "improvement_high",
+    "detectable_alone": "detectable",
+}
 
 
 @dataclass(frozen=True)
@@ -45,70 +60,49 @@ class Verdict:
         """True if any of the two tests over sets separates the pair."""
         return self.nemenyi or self.wilcoxon
 
+    def turned(self) -> Verdict:
+        """Return the same pair seen from the other side."""
+        return dataclasses.replace(
+            self,
+            a=self.b,
+            b=self.a,
+            wins=self.losses,
+            losses=self.wins,
+            difference=-self.difference,
+            low=-self.high,
+            high=-self.low,
+            improvement=1 - self.improvement,
+            improvement_low=1 - self.improvement_high,
+            improvement_high=1 - self.improvement_low,
+        )
 
-def main(analysis: Analysis) -> RankTests:
+
+def main_comparison(analysis: Analysis) -> RankTests:
     """Return the comparison that the headline is about: of all algorithms, if they have sets in common."""
     pools = [comparison for comparison in analysis.comparisons if comparison.setting != STRICT]
     return next((comparison for comparison in pools if not comparison.skipped), pools[0])
 
 
-def control_of(analysis: Analysis, comparison: RankTests) -> str:
-    """Return the control of a comparison; `none` if all pairs are compared."""
-    control = analysis.options.control
-    if control in comparison.algorithms:
-        return control
-    return "none"
+def control_of(analysis: Analysis, comparison: RankTests) -> str | None:
+    """Return the control of a comparison; None if all pairs are compared."""
+    control = analysis.options.control_name
+    return control if control in comparison.algorithms else None
 
 
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     """Return all pairs of one setting, the largest difference first; none without effects, which need one unit."""
-    results = analysis.pairwise
+    effects, tests = analysis.pairwise.effects, analysis.pairwise.wilcoxon
     keys = ["setting", "a", "b"]
-    rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
-    rows = rows[rows["setting"] == comparison.setting]
-    puts_better_first = control_of(analysis, comparison) == "none"
+    rows = effects.merge(tests[[*keys, "p_holm", "significant"]], on=keys)
+    rows = rows[rows["setting"] == comparison.setting][list(FIELDS)].rename(columns=FIELDS)
+    puts_better_first = control_of(analysis, comparison) is None
     pairs = []
     for row in rows.to_dict("records"):
-        is_turned = puts_better_first and row["mean_difference"] < 0
-        pairs.append(_verdict(_turn(row) if is_turned else row, comparison))
+        p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
+        is_apart = comparison.significant and p < comparison.alpha
+        pair = Verdict(**row, nemenyi_p=p, nemenyi=is_apart)
+        pairs.append(pair.turned() if puts_better_first and pair.difference < 0 else pair)
     return sorted(pairs, key=lambda pair: -pair.difference)
-
-
-def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
-    """Return the verdict on a pair of methods from its row of the table of effects."""
-    p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
-    return Verdict(
-        a=row["a"],
-        b=row["b"],
-        num_sets=row["num_sets"],
-        wins=row["wins"],
-        losses=row["losses"],
-        ties=row["ties"],
-        difference=row["mean_difference"],
-        low=row["bootstrap_low"],
-        high=row["bootstrap_high"],
-        p_holm=row["p_holm"],
-        wilcoxon=bool(row["significant"]),
-        nemenyi_p=p,
-        nemenyi=comparison.significant and p < comparison.alpha,
-        improvement=row["probability_of_improvement"],
-        improvement_low=row["improvement_low"],
-        improvement_high=row["improvement_high"],
-        detectable=row["detectable_alone"],
-    )
-
-
-def _turn(row: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the same pair seen from the other side."""
-    turned = dict(row)
-    for x, y in (("a", "b"), ("wins", "losses")):
-        turned[x], turned[y] = row[y], row[x]
-    turned["mean_difference"] = -row["mean_difference"]
-    turned["bootstrap_low"], turned["bootstrap_high"] = -row["bootstrap_high"], -row["bootstrap_low"]
-    turned["probability_of_improvement"] = 1 - row["probability_of_improvement"]
-    turned["improvement_low"] = 1 - row["improvement_high"]
-    turned["improvement_high"] = 1 - row["improvement_low"]
-    return turned
 
 
 # --- conclusions ------------------------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ def claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
 
 def is_compared(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> bool:
     """Return True if the pair is compared: with a control only its own are, though files have Nemenyi's of all."""
-    return control_of(analysis, comparison) in ("none", *pair)
+    return control_of(analysis, comparison) in (None, *pair)
 
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:

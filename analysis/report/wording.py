@@ -12,11 +12,9 @@ from biasbed import measures
 from biasbed.analysis import scores
 from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.display_names import Labels
-from biasbed.analysis.report.phrases import group, say
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
-from biasbed.analysis.statistics.pairwise import Limits
 from biasbed.analysis.statistics.planner import Rate
 
 TEST_NAMES = {  # by those in sensitivity.csv
@@ -87,10 +85,10 @@ def scores_figure(analysis: Analysis) -> str:
     """Say what bars and dotted lines of the figure of scores are, if it has any."""
     parts = []
     if has_deviations(analysis):
-        parts.append(say("figure_bars"))
+        parts.append(" Bars are one standard deviation over runs.")
     if any(column.set_record.chance for column in analysis.sets):
-        parts.append(say("figure_chance"))
-    return "".join(f" {part}" for part in parts)
+        parts.append(" Dotted lines are chance.")
+    return "".join(parts)
 
 
 def headline_label(sets: Iterable[Column]) -> str:
@@ -102,8 +100,8 @@ def headline_label(sets: Iterable[Column]) -> str:
 def oracle(analysis: Analysis) -> str:
     """Return what rules are compared with; a rule that chooses another trial of a search, with the oracle's trial."""
     if analysis.collection.is_search:
-        return say("oracle_of_search")
-    return say("oracle_of_sets")
+        return "each set's own best epoch, of the trial that the oracle chose"
+    return "each set's own best epoch"
 
 
 def points(analysis: Analysis, value: float) -> str:
@@ -142,15 +140,15 @@ def rule_name(row: Mapping[Any, Any]) -> str:
 def setting_title(comparison: RankTests, label: Labels) -> str:
     """Return the heading of one choice of sets."""
     if comparison.setting == STRICT:
-        return say("setting_strict", size=comparison.size)
+        return f"Strict setting, {comparison.size}"
     title = pool(comparison)
     if title:
         return capitalized(title)
     if comparison.noun == "data set" and len(comparison.sets) == 1:
-        return say("setting_one_data_set", name=label(comparison.sets[0]))
+        return f"The data set {label(comparison.sets[0])}"
     if len(comparison.sets) == 1:
-        return say("setting_one_set")
-    return say("setting_all", size=comparison.size)
+        return "One set"
+    return f"All {comparison.size}"
 
 
 def title_of(analysis: Analysis, setting: str) -> str:
@@ -162,36 +160,38 @@ def pool(comparison: RankTests) -> str:
     """Return what is compared with what, if some algorithm can't have every set; else an empty text."""
     number, sets = len(comparison.algorithms), count(len(comparison.sets), comparison.noun)
     if comparison.setting == COMPLETE:
-        phrase = "pool_complete" if number > 1 else "pool_complete_one"
-        return say(phrase, number=number, sets=sets)
+        return (
+            f"the {number} algorithms that have all {sets}" if number > 1 else f"the one algorithm that has all {sets}"
+        )
     if comparison.left_out and comparison.setting != STRICT:
-        return say("pool_shared", number=number, sets=sets)
+        return f"the {sets} that all {number} algorithms have"
     return ""
 
 
 def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
     """Say what a setting leaves out; empty if nothing."""
     everything = analysis.comparisons[0]
-    algorithms = count(len(comparison.algorithms), "algorithm")
-    size = say("setting_size", algorithms=algorithms, sets=count(len(comparison.sets), comparison.noun))
+    sets = count(len(comparison.sets), comparison.noun)
+    size = f"({count(len(comparison.algorithms), 'algorithm')} x {sets})"
+    is_table = analysis.collection.is_table
     if comparison.setting == COMPLETE:
         missing = [name for name in everything.algorithms if name not in comparison.algorithms]
-        others = join_names(analysis, missing)
-        phrase = "setting_no_score" if analysis.collection.is_table else "setting_not_applicable"
-        return say(phrase, algorithms=others, noun=comparison.noun, size=size)
+        reason = "without a score" if is_table else "not applicable"
+        return f"Left out: {join_names(analysis, missing)}, {reason} on some {comparison.noun} {size}."
     parts = []
     if comparison.setting == STRICT:
         left_out = [name for name in comparison.left_out if name not in everything.left_out]
         made = [name for name in left_out if name in made_by_makers(analysis)]
         empty = [name for name in left_out if name not in made]
         if made:
-            parts.append(say("setting_made", sets=join_names(analysis, made)))
+            parts.append(f"{join_names(analysis, made)}, by a maker whose data some compared algorithm trained on")
         if empty:
-            parts.append(say("setting_empty", sets=join_names(analysis, empty)))
+            names = join_names(analysis, empty)
+            parts.append(f"{names}, of which nothing is left or for which some algorithm has no numbers")
     if everything.left_out:
-        phrase = "setting_unscored" if analysis.collection.is_table else "setting_lacking"
-        parts.append(say(phrase, sets=join_names(analysis, everything.left_out), size=size))
-    sentences = [say("setting_left_out", parts="; and ".join(parts))] if parts else []
+        reason = "has no score" if is_table else "is not applicable"
+        parts.append(f"{join_names(analysis, everything.left_out)}, on which some algorithm {reason} {size}")
+    sentences = [f"Left out: {'; and '.join(parts)}."] if parts else []
     if comparison.setting == STRICT:
         sentences += overlaps(analysis, comparison)
     return " ".join(sentences)
@@ -215,34 +215,29 @@ def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
             kinds_by_rows.setdefault(rows, []).append(kind)
         reasons = []
         for rows, kinds in kinds_by_rows.items():
-            phrase = "overlap_reason" if len(rows) == 1 else "overlap_reason_several"
-            reasons.append(say(phrase, conditions=listing(kinds), algorithms=listing(map(analysis.label, rows))))
-        sentences.append(say("overlap", column=analysis.label(column), reasons="; and ".join(reasons)))
+            verb = "trains" if len(rows) == 1 else "train"
+            algorithms = listing(map(analysis.label, rows))
+            reasons.append(f"{listing(kinds)}, because {algorithms} {verb} on similar corruptions")
+        sentences.append(f"{analysis.label(column)} leaves out {'; and '.join(reasons)}.")
     return sentences
 
 
 def strict_phrase(analysis: Analysis, strict: RankTests) -> str:
     """Say what the strict setting does without, as the beginning of a sentence."""
     has_sets = any(name in made_by_makers(analysis) for name in strict.left_out)
-    parts = [say("strict_sets")] if has_sets or not analysis.overlaps else []
+    parts = []
+    if has_sets or not analysis.overlaps:
+        parts.append("the sets whose makers also made training data")
     if analysis.overlaps:
-        parts.append(say("strict_conditions"))
-    return say("strict_without", parts=" and ".join(parts), size=strict.size)
-
-
-def setting_of(limits: Limits) -> str:
-    """Return a setting before a sentence on its limits; empty for all sets."""
-    size = f"{limits.num_sets} {limits.nemenyi.noun}s"
-    prefixes = {STRICT: "limits_strict", COMPLETE: "limits_complete"}
-    if limits.setting in prefixes:
-        return say(prefixes[limits.setting], size=size)
-    return ""
+        parts.append("the conditions that some algorithm's training corruptions resemble")
+    return f"Without {' and '.join(parts)} ({strict.size})"
 
 
 def setting_file(comparison: RankTests) -> str:
     """Return a setting in the line that says what a file is."""
-    phrase = "file_complete" if comparison.setting == COMPLETE else "file_setting"
-    return say(phrase, setting=comparison.setting, noun=comparison.noun)
+    if comparison.setting == COMPLETE:
+        return f"algorithms that have all {comparison.noun}s"
+    return f"{comparison.setting} {comparison.noun}s"
 
 
 def not_applicable(analysis: Analysis, dash: str = "-") -> str:
@@ -250,8 +245,10 @@ def not_applicable(analysis: Analysis, dash: str = "-") -> str:
     notes = scores.not_applicable_notes(analysis.not_applicable, analysis.label)
     text = ""
     if analysis.absent:
-        text = say("absent")
-    return text + (say("not_applicable", dash=dash, notes="; ".join(notes)) if notes else "")
+        text = " X: runs are missing, which was accepted."
+    if notes:
+        text += f" {dash}: {'; '.join(notes)}."
+    return text
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -267,8 +264,8 @@ def p_value(p: float) -> str:
 def friedman_p(test: Friedman) -> str:
     """Return the p that decides. F of a perfect agreement is infinite and its p 0; its real weight stands beside it."""
     if test.permutation_p is not None or math.isfinite(test.f):
-        return say("friedman_p", p=p_value(test.p))
-    return say("friedman_p_zero", p=test.agreement_p)
+        return f"p {p_value(test.p)}"
+    return f"p = 0, while equal algorithms agree like this with a probability of {test.agreement_p:.2g}"
 
 
 def percent(share: float) -> str:
@@ -305,9 +302,12 @@ def statistics(comparison: RankTests) -> list[str]:
     f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite"
     few = ""
     if test.permutation_p is not None:
-        few = say("friedman_few", size=comparison.size)
-    chi2 = {"chi2": test.chi2, "dof": test.chi2_dof, "p": p_value(test.chi2_p), "w": test.kendall_w}
-    return [say("friedman_chi2", **chi2), say("friedman_f", f=f, dof1=test.f_dof[0], dof2=test.f_dof[1], few=few)]
+        few = f": on {comparison.size} F does not follow its distribution"
+    return [
+        f"Friedman: chi-square = {test.chi2:.3f}, {test.chi2_dof} degrees of freedom, p {p_value(test.chi2_p)}; "
+        f"Kendall's W = {test.kendall_w:.2f}.",
+        f"Iman-Davenport: F = {f}, {test.f_dof[0]} and {test.f_dof[1]} degrees of freedom{few}.",
+    ]
 
 
 def omnibus(comparison: RankTests) -> str:
@@ -316,29 +316,38 @@ def omnibus(comparison: RankTests) -> str:
     if test is None:
         return ""
     if test.permutation_p is not None:
-        how = say("omnibus_permutation")
+        how = "permutation of the ranks"
     elif math.isfinite(test.f):
-        how = say("omnibus_f", f=test.f)
+        how = f"Iman and Davenport's F = {test.f:.2f}"
     else:
-        how = say("omnibus_f_infinite", noun=comparison.noun)
-    numbers = say("omnibus_numbers", how=how, p=friedman_p(test))
-    phrase = "omnibus_differ" if comparison.significant else "omnibus_not_shown"
-    return say(phrase, size=comparison.size, numbers=numbers)
+        how = f"Iman and Davenport's F, which is infinite, as every {comparison.noun} ranks them alike"
+    numbers = f"Friedman's test by {how}, {friedman_p(test)}"
+    if comparison.significant:
+        return f"Over these {comparison.size} the algorithms differ ({numbers})."
+    return (
+        f"Over these {comparison.size} it is not shown that the algorithms differ ({numbers}), so no pair is called "
+        "different. That is no evidence that they are equal."
+    )
 
 
 def of_two(comparison: RankTests, label: Labels) -> list[str]:
     """Return the exact tests of two algorithms, and whether anything may be concluded."""
-    test = comparison.pair
+    test, noun = comparison.pair, comparison.noun
     if test is None:
         return []
-    verdict = "pair_significant" if comparison.significant else "pair_not_significant"
-    counts = {"wins": test.wins, "losses": test.losses, "ties": test.ties}
+    verdict = (
+        f"Not significant at {comparison.alpha:g}: these data do not show that the two differ. That is no evidence "
+        "that they are equal."
+    )
+    if comparison.significant:
+        verdict = f"Significant at {comparison.alpha:g} (Wilcoxon): {label(test.better)} is ahead by its ranks."
     return [
-        say("pair_exact"),
-        say("pair_counts", a=label(test.a), b=label(test.b), noun=comparison.noun, **counts),
-        say("pair_wilcoxon", rank_sum=test.rank_sum, p=p_value(test.wilcoxon_p)),
-        say("pair_sign", p=p_value(test.sign_p)),
-        say(verdict, alpha=comparison.alpha, better=label(test.better)),
+        "Two algorithms: exact paired tests in place of Friedman and Nemenyi, which need three.",
+        f"{label(test.a)} against {label(test.b)}: better on {test.wins} {noun}s, worse on {test.losses}, equal on "
+        f"{test.ties}.",
+        f"Wilcoxon signed-rank: rank sum {test.rank_sum:g}, exact two-sided p {p_value(test.wilcoxon_p)}.",
+        f"Sign test: exact two-sided p {p_value(test.sign_p)}.",
+        verdict,
     ]
 
 
@@ -353,7 +362,7 @@ def power_sentence(comparison: RankTests) -> str:
     if comparison.reach is None:
         return ""
     sentence = comparison.reach.sentence
-    return say("power_sentence", sentence=sentence[0].lower() + sentence[1:])
+    return f"Power: {sentence[0].lower()}{sentence[1:]}."
 
 
 def rule_sentence(analysis: Analysis) -> str:
@@ -363,36 +372,21 @@ def rule_sentence(analysis: Analysis) -> str:
 
 def rule_label(analysis: Analysis) -> str:
     """Return the selection rule in words; with each cell's monitor if cells validate on images of their own."""
-    label, monitors = analysis.rule.label, sorted({cell.protocol.monitor for cell in analysis.collection.cells})
+    label = analysis.rule.label
     if ".py:" in analysis.options.selection:  # a user's rule, which may be another one tomorrow
         code = Path(analysis.options.selection.rpartition(":")[0]).expanduser().read_bytes()
         label += f" ({analysis.options.selection}, code {hashlib.sha256(code).hexdigest()[:8]})"
-    monitor = next((name for name in monitors if name in label), "")
-    if len(monitors) == 1 or not monitor:
+    monitors = sorted({cell.protocol.monitor for cell in analysis.collection.cells})
+    named = [monitor for monitor in monitors if monitor in label]  # the rule's is that of the first cell
+    if len(monitors) == 1 or not named:
         return label
-    kinds = {name.rpartition("/")[0] for name in monitors}
-    return label.replace(monitor, f"{kinds.pop()} of its cell" if len(kinds) == 1 else " or ".join(monitors))
+    metrics = {monitor.rpartition("/")[0] for monitor in monitors}  # without their sets
+    of_all = f"{metrics.pop()} of its cell" if len(metrics) == 1 else " or ".join(monitors)
+    return label.replace(named[0], of_all)
 
 
 def subtitle(analysis: Analysis) -> str:
     """Return what is analysed, and by which version."""
     study, version = analysis.collection.scope.study, analysis.versions["biasbed"]
-    if analysis.collection.is_table:
-        return say("page_subtitle_of_table", source=study, version=version)
-    return say("page_subtitle", study=study, version=version)
-
-
-def terms(analysis: Analysis) -> Mapping[str, str]:
-    """Return the glossary; with cells and blocks if there are any."""
-    shown = {
-        "data set": analysis.comparisons[0].noun == "data set",
-        "cell": repeated(analysis) == "replicate",
-        "replicate": repeated(analysis) == "replicate",
-        "not applicable": bool(analysis.not_applicable),
-    }
-    general = group("terms")
-    if analysis.collection.is_table:
-        for name in ("selection rule", "strict setting", "protocol"):
-            del general[name]
-    glossary = general | {"run": say("terms.run", error=error(analysis), divisor=error_by(analysis))}
-    return glossary | {name: text for name, text in group("cell_terms").items() if shown[name]}
+    subject = f"scores of {study}" if analysis.collection.is_table else f"study {study}"
+    return f"{subject}, analysed by biasbed {version}"

@@ -89,8 +89,10 @@ def split_evidence(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     counted: list[Run] = []
     evidence: list[Run] = []
     for run in runs:
-        is_evidence = len(run.held_out) > 1 and run.protocol in protocols
-        (evidence if is_evidence else counted).append(run)
+        if len(run.held_out) > 1 and run.protocol in protocols:
+            evidence.append(run)
+        else:
+            counted.append(run)
     return counted, evidence
 
 

@@ -90,7 +90,9 @@ class Run:
         several = tuple(cell for cell in distinct if cell in self.cells)
         if several:
             return several
-        return tuple(cell for cell in distinct if cell == self.cell) if self.cell or "" in distinct else distinct
+        if self.cell in distinct:
+            return (self.cell,)
+        return () if self.cell else distinct
 
     @property
     def held_out(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from biasbed.analysis.report.table_model import (
     number,
     p_value,
 )
-from biasbed.analysis.report.verdicts import control_of, main
+from biasbed.analysis.report.verdicts import control_of, main_comparison
 from biasbed.analysis.report.wording import count, percent, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
@@ -45,6 +45,14 @@ class SeedPower(NamedTuple):
     needed: int | None  # seeds of each that show `difference`; None: over `MOST_SEEDS`
 
 
+class SeedMeans(NamedTuple):
+    """Mean over the parts of one data set, one value a seed, in which higher is better."""
+
+    name: str  # of the data set
+    num_parts: int
+    frame: pd.DataFrame  # columns algorithm, replicate, score, dataset
+
+
 class Means(NamedTuple):
     """Every pair of algorithms by the mean of the data set's parts of each seed; no pair if there are none."""
 
@@ -61,12 +69,12 @@ class OneDataSet(Section[Means]):
     title = "On the data set as a whole"
 
     def compute(self, analysis: Analysis) -> Means:
-        means = _means(analysis)
+        means = average_parts(analysis)
         if means is None:
             return Means("", 0, pd.DataFrame(columns=list(COLUMNS)), SeedPower(0, 0.0, 0.0, None))
-        name, num_parts, frame = means
-        compared = compare(frame, analysis)
-        return Means(name, num_parts, compared, find_power(frame, analysis, analysis.alpha / len(compared)))
+        compared = compare(means.frame, analysis)
+        power = find_power(means.frame, analysis, analysis.alpha / len(compared))
+        return Means(means.name, means.num_parts, compared, power)
 
     def files(self, data: Means, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data.pairs, "pairs by their seeds' means over the parts of the data set (Welch)")
@@ -94,13 +102,13 @@ ONE_DATA_SET = OneDataSet()
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _means(analysis: Analysis) -> tuple[str, int, pd.DataFrame] | None:
-    """Return name, number of parts and mean of each seed; None unless there is one data set of several parts.
+def average_parts(analysis: Analysis) -> SeedMeans | None:
+    """Return the mean of each seed over the parts; None unless there is one data set of several parts.
 
     Only seeds with a score on every part count, and only algorithms with two of them.
     """
     columns_by_block = blocks(analysis.sets)
-    if not main(analysis).skipped or len(columns_by_block) != 1:
+    if not main_comparison(analysis).skipped or len(columns_by_block) != 1:
         return None
     ((name, columns),) = columns_by_block.items()
     if len(columns) < 2:
@@ -113,14 +121,16 @@ def _means(analysis: Analysis) -> tuple[str, int, pd.DataFrame] | None:
         means["score"] = -means["score"]
     sizes = means.groupby("algorithm")["score"].transform("size")
     means = means[sizes > 1]
-    return (name, len(columns), means) if means["algorithm"].nunique() > 1 else None
+    if means["algorithm"].nunique() < 2:
+        return None
+    return SeedMeans(name, len(columns), means)
 
 
 def compare(means: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     """Return `COLUMNS`: Welch's test of each pair, better one first, with Holm's correction; Bonferroni's intervals."""
     samples = {str(name): group["score"].to_numpy(dtype="float64") for name, group in means.groupby("algorithm")}
     names = tuple(name for name in analysis.algorithms if name in samples)
-    control = control_of(analysis, main(analysis))
+    control = control_of(analysis, main_comparison(analysis))
     family = pairs.pairs(names, None if control not in names else control)
     rows = []
     for pair in family:

@@ -18,16 +18,15 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text,
 )
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.report.wording import capitalized, count, listing, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.section import CsvFile, JsonFile, Prose, Section, Sentences, ShownPart, Unfolding
+from biasbed.analysis.sections.section import CsvFile, ForSets, JsonFile, Section, Sentences, ShownPart, Unfolding
 from biasbed.analysis.sections.study_design import count_runs
 from biasbed.analysis.statistics import planner
-from biasbed.analysis.statistics.pairwise import Limits, finite, limits_fields
+from biasbed.analysis.statistics.pairwise import Limits
 
 FILE, PLAN_FILE = "power.json", "plan.csv"
-WORDS = 60  # before anything unfolds
 # Names of tests by those in power.json.
 PROCEDURES = {
     "nemenyi": "Nemenyi's test",
@@ -60,9 +59,11 @@ class Power(Section[tuple[Limits, ...]]):
             yield JsonFile(FILE, _fields(data, analysis), "what this design could and could not have shown")
 
     def show(self, data: tuple[Limits, ...], analysis: Analysis, links: Links) -> Iterator[ShownPart]:
-        sentences = [*describe(analysis), *describe_plan(analysis)]
+        for limits in data:
+            yield ForSets(limits.setting, (Sentences(tuple(describe_limits(analysis, limits))),))
+        sentences = [*describe_all_settings(analysis), *describe_plan(analysis)]
         if sentences:
-            yield Prose(tuple(sentences), WORDS)
+            yield Sentences(tuple(sentences))
         if data:
             yield Unfolding("The tables of power", tuple(_tables(data, analysis)))
 
@@ -85,25 +86,67 @@ def _fields(limits_of_settings: Sequence[Limits], analysis: Analysis) -> dict[st
     plan = analysis.pairwise.plan
     if plan is not None:
         designs: dict[str, Any] = {}
-        for name in planner.procedures(len(main(analysis).algorithms), analysis.alpha):
+        for name in planner.procedures(len(main_comparison(analysis).algorithms), analysis.alpha):
             cheapest = planner.cheapest(plan, name)
             designs[name] = None if cheapest is None else {"num_sets": cheapest[0], "num_runs": cheapest[1]}
         content["plan"] = {"difference": float(plan["difference"].iloc[0]), "cheapest": designs}
     return content
 
 
+def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
+    """Return the limits of one setting as plain values for `power.json`; infinite differences are null."""
+    model = limits.model
+    procedures = {}
+    for limit in limits.detectable:
+        procedures[limit.procedure] = {
+            "smallest_num_sets": limit.smallest_num_sets,
+            "minimum_detectable_difference": finite(limit.difference),
+            "power_monte_carlo_error": limit.monte_carlo_error,
+        }
+    luck = limits.luck
+    return {
+        "num_sets": limits.num_sets,
+        "num_algorithms": limits.num_algorithms,
+        "num_runs": limits.num_runs,
+        "alpha": alpha,
+        "critical_difference": limits.nemenyi.critical_difference,
+        "largest_possible_difference": limits.nemenyi.largest_difference,
+        "interaction_sd": model.interaction,
+        "run_sd": model.run if model.knows_runs else None,
+        "noise_sd": model.noise if model.knows_runs else None,
+        "target_power": planner.TARGET,
+        "simulations": planner.SIMULATIONS,
+        "procedures": procedures,
+        "false_positives": {test.procedure: rate_fields(test.rate) for test in limits.false_positives} or None,
+        "false_positives_of_equal_runs": {luck.procedure: rate_fields(luck.without_it)} if luck is not None else None,
+        "smallest_num_runs_per_set": limits.smallest_num_runs,
+    }
+
+
+def finite(value: float) -> float | None:
+    """Return the value; None, which JSON has, for infinity."""
+    return value if math.isfinite(value) else None
+
+
+def rate_fields(rate: planner.Rate) -> dict[str, float]:
+    """Return a simulated rate with its Monte Carlo error and confidence interval."""
+    low, high = rate.interval
+    return {"rate": rate.value, "monte_carlo_error": rate.monte_carlo_error, "low": low, "high": high}
+
+
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def describe(analysis: Analysis) -> list[str]:
-    """Say what this design could not have shown, whatever the truth."""
+def describe_limits(analysis: Analysis, limits: Limits) -> list[str]:
+    """Say what the tests on one choice of sets could not have shown, whatever the truth."""
+    return list(map(capitalized, (f"{limits.nemenyi.sentence}.", *describe_detectable(analysis, limits))))
+
+
+def describe_all_settings(analysis: Analysis) -> list[str]:
+    """Say why power is not known, and that runs were too few to tell pairs apart on a single set."""
     skipped, lines = analysis.pairwise.skipped, []
     if skipped and not all(comparison.skipped for comparison in analysis.comparisons):
         lines.append(f"What these tests could have missed is not known: {skipped}.")
-    for limits in analysis.data(POWER):
-        setting = wording.setting_of(limits)
-        for sentence in (f"{limits.nemenyi.sentence}.", *describe_detectable(analysis, limits)):
-            lines.append(setting + sentence if setting else capitalized(sentence))
     for limits in analysis.data(POWER)[:1]:
         needed = limits.smallest_num_runs
         if limits.num_runs < needed and not _can_tell_pairs_on_a_set(analysis):
@@ -120,7 +163,7 @@ def _can_tell_pairs_on_a_set(analysis: Analysis) -> bool:
 
 
 def describe_detectable(analysis: Analysis, limits: Limits) -> list[str]:
-    """Say which differences the design finds; in lower case, as a setting's name may stand before."""
+    """Say which differences the design finds; in lower case, as a JSON file has it."""
     unit, noun = wording.unit(analysis), limits.nemenyi.noun
     sizes, blind = [], []
     for size in limits.detectable:
@@ -135,7 +178,7 @@ def describe_detectable(analysis: Analysis, limits: Limits) -> list[str]:
         others = "the other" if limits.num_algorithms == 2 else "all others"
         lines.append(
             f"to be found with a probability of {planner.TARGET:.0%} on {runs}, one algorithm must be better than "
-            f"{others} by {' or '.join(sizes)}; smaller differences would have been missed more often."
+            f"{others} by {' or '.join(sizes)}."
         )
     if blind:
         share = f"{1 - planner.TARGET:.0%}"

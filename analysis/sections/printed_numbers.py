@@ -22,7 +22,7 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text_cell,
 )
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.report.wording import count
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
@@ -110,7 +110,7 @@ def describe_tests(data: PrintedEvidence, analysis: Analysis) -> list[str]:
         verb = "has" if num_untested == 1 else "have"
         lines.append(f"{count(num_untested, 'comparison')} {verb} no test, as both deviations are printed as 0.")
     lower = {column.name for column in analysis.sets if not column.higher_is_better}
-    shown = _best_first(significant, main(analysis)).head(MOST_LINES)
+    shown = _best_first(significant, main_comparison(analysis)).head(MOST_LINES)
     columns = ["dataset", "a", "b", "difference", "low", "high", "p_holm"]
     for dataset, a, b, difference, low, high, p in shown[columns].itertuples(index=False, name=None):
         better, worse = (a, b) if (difference > 0) != (dataset in lower) else (b, a)

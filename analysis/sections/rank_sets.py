@@ -14,7 +14,7 @@ import pandas as pd
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import STAR, Links, ScoreColumn, TableCell, number_cell
-from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.report.verdicts import claims, main_comparison
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.section import (
@@ -51,7 +51,7 @@ class RankSets(Section[pd.DataFrame]):
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
         """Say which algorithms may be first; what is shown without tests over sets if there are none."""
-        comparison = main(analysis)
+        comparison = main_comparison(analysis)
         if comparison.skipped:
             return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
@@ -60,7 +60,7 @@ class RankSets(Section[pd.DataFrame]):
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""
-        comparison = main(analysis)
+        comparison = main_comparison(analysis)
         if comparison.skipped:
             return
         level = wording.percent(1 - analysis.alpha)

@@ -44,13 +44,13 @@ from biasbed.analysis.sections.section import (
 from biasbed.analysis.sections.shape_bias import (
     REFERENCE,
     SHAPE_BIAS,
+    ReferenceComparison,
     compare_with,
+    correct_by_holm,
     describe_correction,
     list_differences,
-    with_holm,
 )
 from biasbed.analysis.selection.select import Selected
-from biasbed.analysis.statistics import exact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,19 +183,20 @@ def _find_metrics(protocol: record.Protocol) -> Iterator[tuple[str, _Key]]:
 
 def reliance_table(values: Values, algorithms: Sequence[str], options: AnalyzeOptions) -> pd.DataFrame:
     """Return `COLUMNS`, one row per set, cue and algorithm. The reference is as for shape bias."""
-    reference = options.control if options.control != "none" else REFERENCE
+    reference = options.control_name or REFERENCE
     frames = []
     for cue in CUES.values():
-        rows: list[tuple[object, ...]] = []
-        tested: list[tuple[exact.Array, exact.Array]] = []
+        rows: list[dict[str, object]] = []
+        compared: list[ReferenceComparison] = []
         for key in (key for key in values if key.cue == cue):
             losses = {name: np.array(of_runs) for name, of_runs in values[key].items()}
             for name in (name for name in algorithms if name in losses):
-                row, sides = compare_with(losses, name, reference, 1 - options.alpha)
-                rows.append((key.dataset, cue, name, *row))
-                tested.append(sides)
+                compared.append(compare_with(losses, name, reference, 1 - options.alpha))
+                about = {"dataset": key.dataset, "cue": cue, "algorithm": name}
+                rows.append(about | compared[-1].columns)
         if rows:
-            frames.append(with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha))
+            frame = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+            frames.append(correct_by_holm(frame, compared, options.alpha))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
 
 

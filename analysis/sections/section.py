@@ -8,7 +8,6 @@ analysis is asked for it. Page, terminal, LaTeX, CSV and site go through all of 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -28,24 +27,6 @@ class Sentences(NamedTuple):
     """Sentences that are shown one below the other."""
 
     lines: tuple[str, ...]
-
-
-class Prose(NamedTuple):
-    """Sentences that are read one after the other; whole sentences after so many words unfold."""
-
-    sentences: tuple[str, ...]
-    num_words: int
-
-    @property
-    def lead(self) -> tuple[str, ...]:
-        """Sentences that are shown at once."""
-        words_so_far = itertools.accumulate(len(sentence.split()) for sentence in self.sentences)
-        return self.sentences[: sum(count <= self.num_words for count in words_so_far)]
-
-    @property
-    def rest(self) -> tuple[str, ...]:
-        """Sentences that unfold."""
-        return self.sentences[len(self.lead) :]
 
 
 class PlannedFigure(NamedTuple):
@@ -104,7 +85,7 @@ class ForSets(NamedTuple):
     parts: tuple[ShownPart, ...]
 
 
-ShownPart: TypeAlias = "Sentences | Prose | ReportTable | PlannedFigure | PrintedTable | Unfolding | ForSets"
+ShownPart: TypeAlias = "Sentences | ReportTable | PlannedFigure | PrintedTable | Unfolding | ForSets"
 
 
 class Section(Generic[SectionData]):

@@ -29,7 +29,6 @@ from biasbed.analysis.report.table_model import (
     text_cell,
 )
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.result import number as number_text
 from biasbed.analysis.scores import block_matrix, mean_matrix
 from biasbed.analysis.sections.section import (
     CsvFile,
@@ -94,8 +93,6 @@ class SelectionCost(Section[SelectionCosts]):
         regret = data.regret[data.regret["regret"].notna()]
         if len(regret):
             yield make_regret_table(regret, analysis, links)
-        if len(gaps):
-            yield make_gap_table(gaps, analysis, links)
         if len(data.gap):
             table = make_printed_table(data.gap, analysis, links)
             yield PrintedTable("selection_gap", table, "the selection rule beside the oracle")
@@ -217,25 +214,6 @@ def describe_skipped(table: pd.DataFrame) -> list[str]:
     skipped = table[table["skipped"].fillna("") != ""]
     pairs = zip(skipped["rule"], skipped["skipped"], strict=True)
     return [f"{rule}: not computed, {reason}" for rule, reason in pairs]
-
-
-def make_gap_table(table: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
-    """Return the distance of the rule's scores from the oracle's, above the scores. table: `rows_with_gap`."""
-    names = list(dict.fromkeys(table["rule"]))
-    rule = analysis.rule.name if analysis.rule.name in names else names[0]
-    digits = {column.name: column.digits for column in analysis.sets}
-    records: dict[str, dict[str, Any]] = {}
-    for row in table[table["rule"] == rule].to_dict("records"):
-        places = digits[row["dataset"]]
-        cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
-        cells[row["dataset"]] = number_cell(row["gap"], places, interval=number_text(row["mean"], places))
-    columns = [links.column()]
-    columns += [TableColumn(analysis.label(name), prepared(name), name=name) for name in digits]
-    caption = (
-        f"{rule} against the oracle: by how many {wording.unit(analysis)} each set's own best epoch, chosen on the "
-        f"test images, is better; below, the score under {rule}."
-    )
-    return make_table(caption, columns, _in_order(analysis, records), RULES_FILE, oracle=True)
 
 
 def make_printed_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:

@@ -155,49 +155,61 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
     """
     if record.SHAPE_BIAS not in runs:
         return pd.DataFrame(columns=list(COLUMNS))
-    reference = options.control if options.control != "none" else REFERENCE
-    rows, tested = [], []
+    reference = options.control_name or REFERENCE
+    rows: list[dict[str, object]] = []
+    compared: list[ReferenceComparison] = []
     for dataset, of_set in runs[runs[record.SHAPE_BIAS].notna()].groupby("dataset", sort=False):
         values = {}
         for name, of_row in of_set.groupby("algorithm"):
             values[str(name)] = of_row.reindex(columns=[record.SHAPE_BIAS, COVERAGE]).astype(float)
         biases = {name: of_row[record.SHAPE_BIAS].to_numpy(dtype="float64") for name, of_row in values.items()}
         for name in (name for name in algorithms if name in values):
-            row, sides = compare_with(biases, name, reference, 1 - options.alpha)
-            mean, std, num_runs, *compared = row
-            coverage = float(values[name][COVERAGE].mean())
-            rows.append((str(dataset), name, mean, std, num_runs, coverage, *compared))
-            tested.append(sides)
-    return with_holm(pd.DataFrame(rows, columns=list(COLUMNS)), tested, options.alpha)
+            compared.append(compare_with(biases, name, reference, 1 - options.alpha))
+            about = {"dataset": str(dataset), "algorithm": name, "coverage": float(values[name][COVERAGE].mean())}
+            rows.append(about | compared[-1].columns)
+    return correct_by_holm(pd.DataFrame(rows).reindex(columns=list(COLUMNS)), compared, options.alpha)
 
 
-def with_holm(frame: pd.DataFrame, tested: Sequence[tuple[exact.Array, exact.Array]], alpha: float) -> pd.DataFrame:
+class ReferenceComparison(NamedTuple):
+    """A row beside the reference."""
+
+    columns: dict[str, object]  # mean, std, num_runs, reference, difference, low, high, p
+    of_row: exact.Array  # values of the runs that are compared; empty if nothing is
+    of_reference: exact.Array
+
+
+def compare_with(values: Mapping[str, exact.Array], name: str, reference: str, level: float) -> ReferenceComparison:
+    """Compare a row with the reference by Welch's test; not with itself, and not without a reference.
+
+    values: algorithm -> values of its runs, in percent. level: confidence of the interval.
+    """
+    of_row, of_reference = values[name], values.get(reference, np.empty(0))
+    columns: dict[str, object] = {
+        "mean": of_row.mean(),
+        "std": of_row.std(ddof=1) if len(of_row) > 1 else math.nan,
+        "num_runs": len(of_row),
+        "reference": reference if len(of_reference) else "",
+    }
+    if not len(of_reference) or name == reference:
+        unknown = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
+        return ReferenceComparison(columns | unknown, np.empty(0), np.empty(0))
+    low, high, p = per_set.welch(of_row, of_reference, level)
+    columns |= {"difference": of_row.mean() - of_reference.mean(), "low": low, "high": high, "p": p}
+    return ReferenceComparison(columns, of_row, of_reference)
+
+
+def correct_by_holm(frame: pd.DataFrame, compared: Sequence[ReferenceComparison], alpha: float) -> pd.DataFrame:
     """Return the frame with `p_holm`, `significant`, and the interval at the level at which Holm's procedure decides.
 
-    frame: a row per comparison, with Welch's `p`. tested: values of the row's runs and of the reference's.
+    frame: a row per comparison, with Welch's `p`.
     """
     p = frame["p"].to_numpy(dtype="float64")
     p_holm, levels = exact.holm(p), exact.holm_levels(p, alpha)
-    bounds = [per_set.welch(*sides, 1 - level)[:2] for sides, level in zip(tested, levels, strict=True)]
+    bounds = []
+    for (_, of_row, of_reference), level in zip(compared, levels, strict=True):
+        bounds.append(per_set.welch(of_row, of_reference, 1 - level)[:2])
     low, high = np.array(bounds, dtype="float64").reshape(-1, 2).T
     return frame.assign(p_holm=p_holm, significant=p_holm < alpha, low_holm=low, high_holm=high)
-
-
-def compare_with(
-    values: Mapping[str, exact.Array], name: str, reference: str, level: float
-) -> tuple[tuple[object, ...], tuple[exact.Array, exact.Array]]:
-    """Return a row's mean, std, number of runs and comparison with the reference, and the values that are compared.
-
-    values: algorithm -> values of its runs, in percent. The comparison is `reference` and what follows in `COLUMNS`;
-    `with_holm` fills in what depends on other rows. Nothing is compared without a reference, or with itself.
-    """
-    of_row, others = values[name], values.get(reference, np.empty(0))
-    about = (of_row.mean(), of_row.std(ddof=1) if len(of_row) > 1 else math.nan, len(of_row))
-    unfilled = (math.nan, False, math.nan, math.nan)
-    if not len(others) or name == reference:
-        return (*about, reference if len(others) else "", *[math.nan] * 4, *unfilled), (np.empty(0), np.empty(0))
-    difference = of_row.mean() - others.mean()
-    return (*about, reference, difference, *per_set.welch(of_row, others, level), *unfilled), (of_row, others)
 
 
 def count_by_category(

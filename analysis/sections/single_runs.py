@@ -25,7 +25,7 @@ from biasbed.analysis.report.table_model import (
     p_value,
     prepared,
 )
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
@@ -80,7 +80,8 @@ class SingleRuns(Section[ComparedOverImages]):
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
         data = analysis.data(self)
-        if main(analysis).skipped or not data.table["significant"].astype(bool).any():  # skipped: the verdict says it
+        is_said = main_comparison(analysis).skipped  # then the verdict names the pairs
+        if is_said or not data.table["significant"].astype(bool).any():
             return SectionAnswer((), False)
         return SectionAnswer((f"{pairs_apart(data, analysis.alpha, analysis.label)} {SCOPE}",), True)
 
@@ -122,7 +123,7 @@ def compare_single_runs(
     rows_by_cell = {cell: _rows_of(cell, collection, cells) for cell in dict.fromkeys(cells)}
     for column in () if collection.is_search else sets:
         rows = rows_by_cell[column.cell]
-        if _pairs_to_compare(rows, options.control):
+        if _pairs_to_compare(rows, options.control_name):
             compared.append((column, rows))
     steps = steps_of(selected) if compared else {}
     lines: list[dict[str, object]] = []
@@ -155,11 +156,11 @@ def _rows_of(cell: str, collection: Collection, cells: Sequence[str]) -> dict[st
     return {name: tuple(rows[name]) for name in sorted(rows)}
 
 
-def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str) -> list[tuple[str, str]]:
+def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str | None) -> list[tuple[str, str]]:
     """Return the pairs of rows of which one at least has a single run; with a control only its own."""
-    if control != "none" and control not in rows:
+    if control is not None and control not in rows:
         return []
-    family = pairs(tuple(rows), None if control == "none" else control)
+    family = pairs(tuple(rows), control)
     return [(a, b) for a, b in family if 1 in (len(rows[a]), len(rows[b]))]
 
 
@@ -174,11 +175,12 @@ def _fetch_answers(
     answers, reasons = {}, {}
     for name, runs in rows.items():
         progress.tick()
-        step = steps.get((runs[0].id, column.name), -1)
+        place = runs[0].id, column.name
+        if place not in steps:
+            reasons[name] = "its run has no value there"
+            continue
         try:
-            if step is not None and step < 0:
-                raise Failure("its run has no value there")
-            answers[name] = decisions.answers(runs[0], column.set_record.name, step)
+            answers[name] = decisions.answers(runs[0], column.set_record.name, steps[place])
         except Failure as error:
             reasons[name] = str(error)
     return answers, reasons
@@ -202,7 +204,7 @@ def _compare_pairs(
     """Return the lines of a set's table, and which pairs can't be compared."""
     lines: list[dict[str, object]] = []
     unlike = []
-    for a, b in _pairs_to_compare(rows, options.control):
+    for a, b in _pairs_to_compare(rows, options.control_name):
         if a not in answers or b not in answers:
             continue
         try:

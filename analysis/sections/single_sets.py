@@ -21,7 +21,7 @@ from biasbed.analysis.report.table_model import (
     p_value,
     prepared,
 )
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.report.wording import count, listing, percent
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
@@ -103,7 +103,7 @@ def describe_alone(analysis: Analysis) -> list[str]:
 
     Empty if there are more, or if no set has a test over runs.
     """
-    comparison, tests = main(analysis), analysis.data(SINGLE_SETS).sets
+    comparison, tests = main_comparison(analysis), analysis.data(SINGLE_SETS).sets
     tests = tests[tests["skipped"] == ""]
     if not comparison.skipped or len(comparison.sets) != 1 or tests.empty:
         return []

@@ -1,16 +1,14 @@
-"""Design of the study: what was compared, in sentences and in tables of the rows and of the cells."""
+"""Design of the study: what was compared, in sentences and in a table of the rows."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from biasbed.algorithms.requests import NEEDS
 from biasbed.analysis.report.groups import groups
 from biasbed.analysis.report.table_model import (
     MISSING,
@@ -21,15 +19,13 @@ from biasbed.analysis.report.table_model import (
     make_table,
     number_cell,
     prepared,
-    prepared_columns,
     text,
     text_cell,
-    without_columns,
 )
 from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
-from biasbed.analysis.runs.run import TABLE, TESTED, Run, TrainedOn
+from biasbed.analysis.runs.run import TABLE, TESTED, Run
 from biasbed.analysis.runs.seen import SAY_SEEN, UNKNOWN, read_seen
 from biasbed.analysis.scores import published_means
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
@@ -53,9 +49,6 @@ class StudyDesign(Section[pd.DataFrame]):
     def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         yield Sentences(tuple(describe(analysis)))
         yield make_row_table(analysis, links)
-        cells = make_cell_table(analysis)
-        if cells is not None:
-            yield cells
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         return ()
@@ -79,13 +72,12 @@ def describe(analysis: Analysis) -> list[str]:
         rule = rule_label(analysis).removeprefix("as published: ")
         as_published = ", as published" if collection.published else ""
         score = f"A run's score on a set is that of {rule}{as_published}."
-        lines += [*_describe_training_data(analysis), *_describe_start(analysis)]
         lines.append(f"{score} An algorithm's score is the mean over its {run}s.")
     if published and not collection.published:
         lines.append(f"Names with {PUBLISHED_MARK} are published results, shown beside yours.")
-    if analysis.options.control != "none":
-        control = analysis.label(analysis.options.control)
-        lines.append(f"Every algorithm is compared with the control {control}, in place of all pairs.")
+    control = analysis.options.control_name
+    if control is not None:
+        lines.append(f"Every algorithm is compared with the control {analysis.label(control)}, in place of all pairs.")
     return lines
 
 
@@ -155,43 +147,6 @@ def _describe_replicates(analysis: Analysis) -> list[str]:
         lines.append(f"A replicate is the trials that the rule chooses from one repeat of a search{where}.")
     elif names:
         lines.append("A replicate is the runs of an algorithm with one seed on all cells.")
-    return lines
-
-
-def _describe_training_data(analysis: Analysis) -> list[str]:
-    """Say which data were trained on. Empty if none is known, as of results that others report."""
-    collection = analysis.collection
-    usual: dict[str, None] = {}
-    for cell in collection.cells:
-        usual |= dict.fromkeys(cell.protocol.training_sets)
-    unusual: dict[str, set[str]] = {}
-    for run in collection.runs:
-        unusual.setdefault(run.algorithm, set()).update(set(run.training_data) - {*usual, "train"})
-    parts = [f"Trained on {listing(map(analysis.label, usual))}"] if usual else []
-    for name, data in unusual.items():
-        if data:
-            others = listing(map(analysis.label, sorted(data)))
-            parts.append(f"{analysis.label(name)} also or only on {others}")
-    return ["; ".join(parts) + "."] if parts else []
-
-
-def _describe_start(analysis: Analysis) -> list[str]:
-    """Say in what training started from algorithms differ, and which were not trained here."""
-    starts: dict[str, list[str]] = {}
-    tested: dict[str, None] = {}
-    for run in analysis.collection.unpublished:
-        if run.kind in TESTED:
-            tested[run.algorithm] = None
-        elif run.algorithm not in starts.setdefault(_start_of(run), []):
-            starts[_start_of(run)].append(run.algorithm)
-    lines = []
-    if len(starts) > 1:
-        parts = []
-        for start, names in starts.items():
-            parts.append(f"{listing(map(analysis.label, names))} from {start or 'an unknown start'}")
-        lines.append(f"Training did not start alike: {'; '.join(parts)}.")
-    if tested:
-        lines.append(f"Only tested, trained elsewhere: {listing(map(analysis.label, tested))}.")
     return lines
 
 
@@ -325,17 +280,22 @@ def make_row_table(analysis: Analysis, links: Links) -> ReportTable:
     models = [run for run in analysis.collection.unpublished if run.kind != TABLE]
     if any(read_seen(run).text == UNKNOWN for run in models):
         caption += f" {SAY_SEEN}"
-    columns = [TableColumn("algorithm", links.algorithm()), TableColumn("id", text("algorithm"))]
-    columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]
-    table = make_table(caption, columns, records.values(), FILE, oracle=False)
-    shown = {"kind": [KINDS["train"]] * len(records), "id": [*map(links.label, records)], "method": list(records)}
-    fields = ["algorithm", "id", *names]
+    columns = [TableColumn("algorithm", links.algorithm())]
+    if any(links.label(name) != name for name in records):
+        columns.append(TableColumn("id", text("algorithm")))
+    for name in names:
+        if not _goes_without_saying(name, records):
+            columns.append(TableColumn(HEADS.get(name, name), prepared(name)))
+    return make_table(caption, columns, records.values(), FILE, oracle=False)
 
-    def is_empty(index: int, cells: Sequence[TableCell]) -> bool:
-        expected = shown.get(fields[index], [""] * len(cells))  # what need not be said
-        return all(cell.text in ("", MISSING, text) for cell, text in zip(cells, expected, strict=True))
 
-    return without_columns(table, is_empty)
+def _goes_without_saying(column: str, records: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return True if a column is empty, or every row is trained, or named as its method. records: by algorithm."""
+    for algorithm, record in records.items():
+        usual = {"kind": KINDS["train"], "method": algorithm}.get(column, "")
+        if column in record and record[column].text not in ("", MISSING, usual):
+            return False
+    return True
 
 
 def _row_cell(values: pd.Series[Any], name: str) -> TableCell:
@@ -346,50 +306,3 @@ def _row_cell(values: pd.Series[Any], name: str) -> TableCell:
         numbers = values.dropna().astype(float)
         return number_cell(float(numbers.mean()) if len(numbers) else math.nan, DIGITS[name])
     return text_cell(listed(KINDS.get(str(value), value) if name == "kind" else value for value in values))
-
-
-# --- cells ------------------------------------------------------------------------------------------------------------
-
-
-class CellContent(NamedTuple):
-    """Training data, held-out domains and columns of one cell."""
-
-    cell: TrainedOn
-    training_data: str
-    held_out: str
-    columns: tuple[str, ...]
-
-
-def cell_contents(analysis: Analysis) -> Iterator[CellContent]:
-    """Yield the content of each named cell."""
-    for cell in analysis.collection.cells:
-        if cell.name:
-            domains = dict.fromkeys(tested.domain for tested in cell.protocol.sets if tested.domain)
-            trained = ", ".join(name for name in domains if name not in cell.test_domains)
-            data = ", ".join(cell.protocol.training_sets) + (f": {trained}" if trained else "")
-            columns = tuple(column.name for column in analysis.sets if column.cell == cell.name)
-            yield CellContent(cell, data, ", ".join(cell.test_domains), columns)
-
-
-def make_cell_table(analysis: Analysis) -> ReportTable | None:
-    """Return the table of the cells: training data, held-out domains, columns, runs; None without named cells."""
-    runs = Counter(run.cell for run in analysis.collection.runs)
-    records = []
-    for content in cell_contents(analysis):
-        labels = ", ".join(NEEDS.get(name, name) for name in sorted(content.cell.provides))
-        records.append(
-            {
-                "cell": text_cell(content.cell.name),
-                "trained on": text_cell(content.training_data),
-                "held out": text_cell(content.held_out),
-                "has": text_cell(labels),
-                "columns": text_cell(", ".join(map(analysis.label, content.columns))),
-                "runs": number_cell(runs[content.cell.name], 0),
-            }
-        )
-    if not records:
-        return None
-    columns = prepared_columns(records[0])
-    caption = "Cells: what their runs train on, what is held out of training, and which columns they fill."
-    table = make_table(caption, columns, records, oracle=False)
-    return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))

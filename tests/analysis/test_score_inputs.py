@@ -12,7 +12,7 @@ from biasbed.analysis.options import AnalyzeOptions, CompareOptions
 from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.score_inputs import gather_scores
-from biasbed.analysis.statistics.pairwise import limits_fields
+from biasbed.analysis.sections.power import limits_fields
 from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError

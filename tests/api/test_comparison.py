@@ -138,7 +138,7 @@ def test_the_command_prints_and_writes_what_is_asked_for(
     ("words", "message"),
     [
         ([], "scores: name a table of scores"),
-        (["scores.csv", "--control", "C5"], "control=C5: no compared method has this name; did you mean 'C4.5'?"),
+        (["scores.csv", "--control", "C5"], "control=C5: there is no 'C5' in the tables; did you mean 'C4.5'?"),
         (["scores.csv", "--higher_is_better", "no", "--lower", "iris"], "leave it out, as lower= names data sets"),
     ],
 )

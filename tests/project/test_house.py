@@ -79,7 +79,7 @@ FLOORS = (
     ("report.latex", "report.verdicts"),
     ("report.table_model", "report.figures.svg"),
     ("report.wording", "report.figures.style"),
-    ("report.phrases", "report.figures.font"),
+    ("report.figures.font",),
     ("result",),
     ("comparisons",),
     ("score_inputs",),

@@ -57,12 +57,6 @@ def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
         yield Drawing(files, running)
 
 
-def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Draw all figures that the result allows and return file name -> one line that says what it is."""
-    with drawing(analysis, folder) as begun:
-        return begun.finish()
-
-
 def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> None:
     """Draw a figure and write its files."""
     with _styled(analysis):

@@ -3,7 +3,7 @@
 A PDF holds the letters that it shows. Cutting them out of the whole font takes a tenth of a second for every PDF, most
 of it for tables of Arabic and ligatures that figures don't need. Kerning stays. Letters that are not here come from
 DejaVu Sans itself, which is part of matplotlib, then from fonts of the system, each letter from the first that has it.
-`python analysis/report/figures/font.py` makes the file anew.
+`python docs/font.py` makes the file anew.
 """
 
 from __future__ import annotations
@@ -23,13 +23,6 @@ from biasbed.errors import listed
 FILE = Path(__file__).with_name("DejaVuSansEuropean.ttf")
 NAME = "DejaVu Sans European"
 FAMILIES = [NAME, "DejaVu Sans"]
-# Latin, Greek, Cyrillic, punctuation, currencies and super- and subscripts, arrows and operators.
-LETTERS = ((0x20, 0x24F), (0x370, 0x4FF), (0x2000, 0x20BF), (0x2100, 0x22FF))
-LAYOUT = ["GDEF", "GPOS", "GSUB", "MATH"]  # tables
-FAMILY_NAME, STYLE_NAME, FULL_NAME, POSTSCRIPT_NAME = 1, 2, 4, 6  # in the table of names
-COPYRIGHT, VERSION, LICENCE, LICENCE_ADDRESS = 0, 5, 13, 14
-
-
 NO_LETTERS = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}  # categories of characters that need no glyph
 EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH")  # begin the names of letters
 STYLES = ("Bold", "Italic", "Oblique", "Light", "Thin", "Black", "Medium", "Condensed", "Mono", "Serif", "Display")
@@ -110,26 +103,3 @@ def _letters_of(path: str) -> set[str]:
         return {chr(code) for code in font.get_charmap()} if font.scalable else set()
     except (OSError, RuntimeError):
         return set()
-
-
-def _make_file() -> None:
-    """Cut the file out of matplotlib's DejaVu Sans."""
-    from fontTools import subset
-    from fontTools.ttLib import TTFont
-
-    font = TTFont(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"), recalcTimestamp=False)
-    names = {FAMILY_NAME: NAME, STYLE_NAME: "Regular", FULL_NAME: NAME, POSTSCRIPT_NAME: NAME.replace(" ", "")}
-    options = subset.Options(legacy_kern=True, hinting=False, notdef_outline=True)
-    options.name_IDs = [*names, COPYRIGHT, VERSION, LICENCE, LICENCE_ADDRESS]
-    options.drop_tables += [*LAYOUT, "FFTM", "gasp"]
-    cutter = subset.Subsetter(options)
-    for first, last in LETTERS:
-        cutter.populate(unicodes=range(first, last + 1))
-    cutter.subset(font)
-    for record in font["name"].names:
-        record.string = names.get(record.nameID, record.toUnicode())
-    font.save(FILE)
-
-
-if __name__ == "__main__":
-    _make_file()

@@ -13,11 +13,20 @@ from typing import NamedTuple
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
+from biasbed.analysis.report.verdicts import (
+    Claim,
+    Verdict,
+    claims,
+    control_of,
+    firm,
+    main_comparison,
+    mean_lead,
+    verdicts,
+)
 from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections import one_data_set
-from biasbed.analysis.sections.section import ForSets, Prose, Section, ShownPart
+from biasbed.analysis.sections.section import ForSets, Section, Sentences, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.sections.single_sets import describe_alone, describe_other_sets
 from biasbed.analysis.sections.stability import STABILITY, list_changes
@@ -25,9 +34,9 @@ from biasbed.analysis.sections.study_design import count_replicates
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
-MOST = 6  # pairs whose sizes are put into words; the tables have all
+MOST = 6  # pairs that are named together
+MOST_SIZED = 3  # pairs whose sizes are put into words; the tables have all
 MOST_LISTED = 15  # pairs in a list; more are counted
-MOST_WORDS, WORDS = 120, 60  # of conclusions, and of how sure they are, before anything unfolds
 
 
 class ShownDifferences(Section[None]):
@@ -43,14 +52,14 @@ class ShownDifferences(Section[None]):
 
     def caveats(self, analysis: Analysis) -> Sequence[str]:
         """Return the verdict on pairs, if it is not the answer already (`rank_sets`), and what limits it."""
-        pairs = [] if main(analysis).skipped else [verdict(analysis)]
+        pairs = [] if main_comparison(analysis).skipped else [verdict(analysis)]
         return [*pairs, *caveats(analysis)]
 
     def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
-            parts = [Prose((wording.setting_sentence(analysis, comparison),), MOST_WORDS)]
-            parts.append(Prose(tuple(concluded(analysis, comparison)), MOST_WORDS))
-            yield ForSets(comparison.setting, tuple(part for part in parts if any(part.sentences)))
+            left_out = wording.setting_sentence(analysis, comparison)
+            sentences = [left_out] if left_out else []
+            yield ForSets(comparison.setting, (Sentences((*sentences, *concluded(analysis, comparison))),))
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         return ()  # stands beside the ranks
@@ -70,7 +79,7 @@ class Certainty(Section[None]):
     def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
             sentences = tuple(sure(analysis, comparison))
-            yield ForSets(comparison.setting, (Prose(sentences, WORDS),) if sentences else ())
+            yield ForSets(comparison.setting, (Sentences(sentences),) if sentences else ())
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         return ()
@@ -90,7 +99,7 @@ class RankedPair(NamedTuple):
 
 def verdict(analysis: Analysis) -> str:
     """Return the result in a sentence or two."""
-    comparison = main(analysis)
+    comparison = main_comparison(analysis)
     if comparison.skipped:
         return " ".join(without_tests_over_sets(analysis)) or f"Nothing was tested: {comparison.skipped}."
     pool = wording.pool(comparison)
@@ -102,7 +111,7 @@ def verdict(analysis: Analysis) -> str:
     if claimed:
         return f"{_differ(comparison)}: {_list_pairs(analysis, comparison, claimed)}."
     differ = _differ(comparison) if pool else "The algorithms differ"
-    if control != "none":
+    if control is not None:
         return f"{differ}, but no test tells any of them apart from the control {analysis.label(control)}."
     return f"{differ}, but no test tells which: no single pair is told apart."
 
@@ -119,7 +128,7 @@ def _differ(comparison: RankTests) -> str:
 
 def caveats(analysis: Analysis) -> list[str]:
     """Return what must be read together with the verdict."""
-    comparison = main(analysis)
+    comparison = main_comparison(analysis)
     claimed = claims(analysis, comparison)
     lines = _survivors(analysis, claimed) if claimed else _strict_omnibus(analysis)
     if comparison.significant and scores.shared_images_note(analysis.sets, analysis.label):
@@ -138,7 +147,7 @@ def _prints_deviations(analysis: Analysis) -> bool:
 
 def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
     """Count the pairs that are told apart after every change, in the strict setting, and in both."""
-    comparison = main(analysis)
+    comparison = main_comparison(analysis)
     pairs = set(_pairs_of(claimed))
     such_pairs = count(len(pairs), "such pair")
     lines, surviving = [], []
@@ -183,7 +192,7 @@ def other_pools(analysis: Analysis) -> list[str]:
     """Return the result of the algorithms that have all sets, if the headline is of sets that all algorithms have."""
     lines = []
     for comparison in analysis.comparisons:
-        if comparison.setting != COMPLETE or comparison is main(analysis):
+        if comparison.setting != COMPLETE or comparison is main_comparison(analysis):
             continue
         pool, claimed = wording.pool(comparison), claims(analysis, comparison)
         if comparison.skipped:
@@ -205,7 +214,7 @@ def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
     """Return `: a over b; a over c`, best ranks first; nothing if there are none, or too many to read."""
     if not 0 < len(kept) <= MOST:
         return ""
-    order = list(main(analysis).mean_ranks)
+    order = list(main_comparison(analysis).mean_ranks)
     pairs = sorted(kept, key=lambda pair: (order.index(pair.better), order.index(pair.worse)))
     names = "; ".join(f"{analysis.label(pair.better)} over {analysis.label(pair.worse)}" for pair in pairs)
     return f": {names}"
@@ -214,7 +223,7 @@ def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
 def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Say if the algorithms differ over the sets, and which pairs."""
     if comparison.skipped:
-        lines = without_tests_over_sets(analysis) if comparison is main(analysis) else []
+        lines = without_tests_over_sets(analysis) if comparison is main_comparison(analysis) else []
         return lines or [f"No tests: {comparison.skipped}."]
     if comparison.pair is not None:
         return [*wording.of_two(comparison, analysis.label), *contradictions(analysis, comparison)]
@@ -245,13 +254,13 @@ def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
     control = control_of(analysis, comparison)
     claimed = [claim for claim in claims(analysis, comparison) if claim.test == stability.NEMENYI]
     algorithms = len(comparison.algorithms)
-    number = math.comb(algorithms, 2) if control == "none" else algorithms - 1
+    number = math.comb(algorithms, 2) if control is None else algorithms - 1
     told_apart = f"{len(claimed)} of {count(number, 'pair')}{_with_control(analysis, control)} apart"
     return f"Nemenyi's test tells {told_apart}{_named_pairs(analysis, comparison, claimed)}."
 
 
-def _with_control(analysis: Analysis, control: str) -> str:
-    if control == "none":
+def _with_control(analysis: Analysis, control: str | None) -> str:
+    if control is None:
         return ""
     return f" with {analysis.label(control)}"
 
@@ -306,7 +315,7 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
 def without_tests_over_sets(analysis: Analysis) -> list[str]:
     """Return what is shown without any test over sets: by the runs on one data set, by the images of single runs."""
     as_a_whole = one_data_set.describe(analysis)
-    lines = [*as_a_whole, describe_other_sets(main(analysis))] if as_a_whole else describe_alone(analysis)
+    lines = [*as_a_whole, describe_other_sets(main_comparison(analysis))] if as_a_whole else describe_alone(analysis)
     items = pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label)
     if items:
         lines.append(items)
@@ -322,9 +331,9 @@ def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
     apart = _pairs_of(claims(analysis, comparison))
     sized = [pair for pair in apart if frozenset(pair) in by_names]  # with a control some have Nemenyi's verdict only
-    lines = [_effect(analysis, comparison, pair, by_names[frozenset(pair)]) for pair in sized[:MOST]]
-    if len(sized) > MOST:
-        more = count(len(sized) - MOST, "further pair")
+    lines = [_effect(analysis, comparison, pair, by_names[frozenset(pair)]) for pair in sized[:MOST_SIZED]]
+    if len(sized) > MOST_SIZED:
+        more = count(len(sized) - MOST_SIZED, "further pair")
         lines.append(f"{more} told apart; the table of pairs has the sizes.")
     if comparison.friedman is not None:
         w = f"Kendall's W is {comparison.friedman.kendall_w:.2f}"
@@ -351,5 +360,5 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
     runs = ""
     if not math.isnan(chance):
         share = wording.most(chance)
-        runs = f"; a run of the one beats a run of the other in {share} of the comparisons (ties count half)"
+        runs = f"; a run of the one beats a run of the other in {share} of the comparisons"
     return f"{better} is better than {worse} by {lead}, and {where}{runs}."

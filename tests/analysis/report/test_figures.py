@@ -96,7 +96,7 @@ def test_a_printed_p_value_is_on_its_side_of_alpha() -> None:
 
 
 def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
-    oracle = with_inputs(outcome.analysis, rule=BestEpoch())
+    oracle = with_inputs(outcome.analysis, rule=BestEpoch(outcome.analysis.collection.protocol, 1))
     drawn = {planned.name: planned.draw() for planned in figures.planned(oracle)}
     assert set(drawn) > {"critical_difference", "p_values", "ranks", "effects", "scores", "shape_bias"}
     for name, figure in drawn.items():
@@ -233,7 +233,8 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> 
             patch.setattr(figures, "_all", lambda analysis, only=only: iter([only]))
             folder = tmp_path / f"at-{width}"
             folder.mkdir()
-            figures.write(analysis, folder)
+            with figures.drawing(analysis, folder) as drawing:
+                drawing.finish()
         sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("svg", "pdf")]
         with Image.open(folder / "figures" / "scores.png") as picture:
             wide[width] = picture.width / style.PICTURE_DPI

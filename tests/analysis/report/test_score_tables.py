@@ -15,10 +15,11 @@ import pytest
 from biasbed import record
 from biasbed.analysis.report import (
     data_files,
+    glossary,
     groups,
     html,
     latex,
-    report_tables,
+    latex_files,
     score_tables,
     summary,
     wording,
@@ -53,14 +54,16 @@ def said(analysis: Analysis) -> list[str]:
     for comparison in analysis.comparisons:
         sentences += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
         sentences += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
-        sentences += stability.describe(analysis, comparison)
+        sentences.append(stability.describe(analysis, comparison))
     sentences += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
+    for limits in analysis.data(power.POWER):
+        sentences += power.describe_limits(analysis, limits)
     return [
         *sentences,
-        *power.describe(analysis),
+        *power.describe_all_settings(analysis),
         *power.describe_plan(analysis),
         *analysis.notes,
-        *wording.terms(analysis).values(),
+        *glossary.terms(analysis).values(),
     ]
 
 
@@ -78,7 +81,7 @@ def cells(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Analy
 def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything but figures."""
     folder = tmp_path_factory.mktemp("files")
-    for write in (data_files.write, report_tables.write_latex, html.write):
+    for write in (data_files.write, latex_files.write, html.write):
         write(cells, folder)
     return folder
 
@@ -144,8 +147,8 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
 
 def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files: Path) -> None:
     table = score_tables.scores(cells, Links(cells))
-    assert table.heads == ["algorithm", "bff", "clip", "real", "Avg", "art", "photo", "Avg"]
-    assert table.above == [("", 1), ("", 1), ("office", 3), ("PACS", 3)]
+    assert table.heads == ["algorithm", "ranks", "mean", "bff", "clip", "real", "Avg", "art", "photo", "Avg"]
+    assert table.above == [("", 3), ("", 1), ("office", 3), ("PACS", 3)]
     blocks = pd.read_csv(files / "blocks.csv").set_index(["algorithm", "dataset"])
     scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])["mean"]
     runs = pd.read_csv(files / "runs.csv")

@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from biasbed.analysis.command import Outcome
 from biasbed.analysis.report.verdicts import claims, verdicts
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
@@ -25,9 +26,11 @@ def everything(analysis: Analysis) -> str:
     comparison = analysis.comparisons[0]
     parts = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
     parts += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
-    parts += stability.describe(analysis, comparison)
+    parts.append(stability.describe(analysis, comparison))
     parts += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
-    return "\n".join([*parts, *power.describe(analysis), *power.describe_plan(analysis)])
+    for limits in analysis.data(power.POWER):
+        parts += power.describe_limits(analysis, limits)
+    return "\n".join([*parts, *power.describe_all_settings(analysis), *power.describe_plan(analysis)])
 
 
 def analysed(recorder: Recorder, runs: dict[str, tuple[float, ...]], seeds: int = 2, **options: str) -> Analysis:
@@ -73,6 +76,18 @@ def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:
     concluded = " ".join(conclusions.concluded(analysis, analysis.comparisons[0]))
     assert "2 of 2 pairs with c apart: a is better than c; b is better than c" in concluded
     assert {pair.b for pair in verdicts(analysis, analysis.comparisons[0])} == {"c"}
+
+
+def test_what_flips_is_counted_and_listed(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    for comparison in analysis.comparisons:
+        sentence, table = stability.describe(analysis, comparison), stability.make_flip_table(analysis, comparison)
+        flips = analysis.pairwise.stability.flips
+        flips = flips[flips["setting"] == comparison.setting]
+        assert sentence.startswith("Every conclusion survives") == flips.empty == (table is None)
+        text = "" if table is None else " ".join(cell.text for row in table.rows for cell in row)
+        for change, subject in zip(flips["change"], flips["what"], strict=True):
+            assert stability.describe_change(analysis, change, subject) in text
 
 
 def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex, pasted_table, report_tables, summary
+from biasbed.analysis.report import latex, pasted_table, score_tables, summary
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from helpers.commands import ROOT
@@ -28,7 +28,7 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 def texts(analysis: Analysis, name: str) -> dict[str, str]:
     """Return a row below the rule by heads that name the data set."""
-    table = report_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis))
     (row,) = [row for row in table.screen_below if row[0].text == name]
     return {head: cell.text + cell.spread for head, cell in zip(table.full_heads, row, strict=True)}
 
@@ -43,7 +43,7 @@ def test_they_are_the_paper_s_with_its_mean_and_error(analysis: Analysis) -> Non
 
 
 def test_methods_of_the_study_come_first(analysis: Analysis) -> None:
-    table = report_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis))
     names = [row[0].text for row in table.below]
     assert len(names) == 14
     ours = {row[0].text for row in table.rows}
@@ -51,7 +51,7 @@ def test_methods_of_the_study_come_first(analysis: Analysis) -> None:
 
 
 def test_every_format_has_them_below_a_rule_with_their_source(analysis: Analysis) -> None:
-    table = report_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis))
     assert "published (Gulrajani, Lopez-Paz: In Search of Lost Domain Generalization. ICLR 2021)" in table.caption
     printed = latex.render(table)
     assert re.search(r"\\midrule\n\w+, published", printed)

@@ -4,5 +4,4 @@ from __future__ import annotations
 
 OFFERS = {
     "command": {"site": "biasbed.plugins.site.entry:SITE"},
-    "phrases": {"site": "biasbed.plugins.site.phrases:PHRASES"},
 }

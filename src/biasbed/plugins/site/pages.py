@@ -15,7 +15,6 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import provenance, wording
 from biasbed.analysis.report.answer import answer_sentences, further_sentences
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     ReportTable,
     TableCell,
@@ -24,7 +23,7 @@ from biasbed.analysis.report.table_model import (
     prepared_columns,
     text_cell,
 )
-from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections import single_sets, study_design
@@ -153,7 +152,9 @@ class SitePages:
                 "sets": count_cell(len(analysis.sets)),
             }
             rows.append(row)
-        of_tables = make_table(say("site_tables"), prepared_columns(rows[0]), rows, oracle=False)
+        of_tables = make_table(
+            "Each table has one protocol and one selection rule.", prepared_columns(rows[0]), rows, oracle=False
+        )
         sets: dict[str, dict[str, str]] = {}
         for tested, file in self.sets.items():
             sets.setdefault(tested.suite, {})[tested.name] = file
@@ -189,7 +190,7 @@ class SitePages:
         """Return what the page of one analysis shows."""
         ranking, links = self.rankings[position], self.links[position]
         analysis = ranking.analysis
-        comparison = main(analysis)
+        comparison = main_comparison(analysis)
         concluded = conclusions.concluded(analysis, comparison)
         sections = {"scores": "Scores"}
         if concluded:
@@ -197,12 +198,12 @@ class SitePages:
         if not comparison.skipped:
             sections["pairs"] = "Pairs"
         sections["compared"] = STUDY_DESIGN.title
-        sections |= {"sets": "Evaluation sets", "provenance": say("headings.provenance")}
+        sections |= {"sets": "Evaluation sets", "provenance": "Provenance"}
         return {
             "sections": list(sections.items()),
             "headings": sections,
             "apart": apart(ranking, self._by_file()),
-            "notes": [report.name_ids(note, analysis) for note in analysis.notes],
+            "notes": analysis.notes,
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
@@ -236,7 +237,7 @@ class SitePages:
 
     def _method_part(self, name: str, position: int) -> Mapping[str, Any]:
         ranking, links = self.rankings[position], self.links[position]
-        analysis, comparison = ranking.analysis, main(ranking.analysis)
+        analysis, comparison = ranking.analysis, main_comparison(ranking.analysis)
         runs = [run for run in analysis.collection.runs if run.algorithm == name]
         run_tables = self.run_tables[position]
         return {

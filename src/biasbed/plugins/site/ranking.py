@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from biasbed import published
 from biasbed.analysis.report import references, wording
-from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.html import ORACLE
 from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
 from biasbed.plugins.site.tables import DecisionCounts
@@ -71,7 +71,7 @@ class Ranking:
         """Warnings that go with every number of the table."""
         badges = []
         if self.analysis.rule.oracle:
-            badges.append(Badge("ORACLE", say("page_oracle")))
+            badges.append(Badge("ORACLE", ORACLE))
         if self.analysis.collection.part:
             badges.append(Badge("NOT FOR A PAPER", f"{wording.capitalized(self.analysis.collection.part)}."))
         return badges
@@ -120,19 +120,22 @@ def _why_apart(ranking: Ranking, counterpart: Ranking) -> str:
     """Return what the two have in common, what differs, and what the papers' descriptions say."""
     ours, theirs = ranking.analysis, counterpart.analysis
     ours_hash, theirs_hash = (a.collection.scope.protocol for a in (ours, theirs))
-    phrase = "site_apart_runs" if ours_hash == theirs_hash else "site_apart_protocol"
-    parts = [say(phrase, ours=ours_hash[:8], theirs=theirs_hash[:8])]
+    parts = [f"They have different protocols ({ours_hash[:8]} here, {theirs_hash[:8]} there)."]
+    if ours_hash == theirs_hash:
+        parts = [
+            f"Both have protocol {ours_hash[:8]}, but not the same runs, and ranks hold within one comparison only."
+        ]
     common = [ours.cells[key].mean - cell.mean for key, cell in theirs.cells.items() if key in ours.cells]
     common = [difference for difference in common if math.isfinite(difference)]
     if common:
         number = sum(abs(difference) > NEAR for difference in common)
-        parts.append(say("site_apart_numbers", number=number, common=len(common)))
-    for phrase, analysis, reference in (("site_only_here", ours, theirs), ("site_only_there", theirs, ours)):
+        parts.append(f"Of {len(common)} scores that both have, {number} differ.")
+    for where, analysis, reference in (("here", ours, theirs), ("there", theirs, ours)):
         only = [name for name in analysis.algorithms if name not in reference.algorithms]
         if only:
-            parts.append(say(phrase, methods=_name_some([*map(analysis.label, only)])))
-    editions = [("site_here", edition(ranking)), ("site_there", edition(counterpart))]
-    parts += [say(phrase, edition=text) for phrase, text in editions if text]
+            parts.append(f"Only {where}: {_name_some([*map(analysis.label, only)])}.")
+    editions = (("Here", edition(ranking)), ("There", edition(counterpart)))
+    parts += [f"{where}: {text}" for where, text in editions if text]
     return " ".join(parts)
 
 

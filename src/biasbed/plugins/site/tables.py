@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import report_tables, wording
-from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report import score_tables, wording
 from biasbed.analysis.report.table_model import (
+    DAGGER_LEGEND,
     MISSING,
     Links,
     ReportTable,
@@ -22,7 +22,7 @@ from biasbed.analysis.report.table_model import (
     score_cell,
     without_columns,
 )
-from biasbed.analysis.report.verdicts import control_of, main
+from biasbed.analysis.report.verdicts import control_of, main_comparison
 from biasbed.analysis.result import Analysis
 
 DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
@@ -60,8 +60,8 @@ class SiteLinks(Links):
 
 def baselines(analysis: Analysis) -> tuple[str, ...]:
     """Return the rows that others are measured against: the control if there is one, else those of plain training."""
-    control = control_of(analysis, main(analysis))
-    if control != "none":
+    control = control_of(analysis, main_comparison(analysis))
+    if control is not None:
         return (control,)
     plain = {run.algorithm for run in analysis.collection.runs if run.method == BASELINE}
     if BASELINE in plain:  # other rows of the method have other networks, data or settings
@@ -72,7 +72,7 @@ def baselines(analysis: Analysis) -> tuple[str, ...]:
 def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
     """Return a cell of a method's name, marked if it is the baseline."""
     if name in baselines(analysis):
-        return cell._replace(mark=say("site_baseline"))
+        return cell._replace(mark="baseline")
     return cell
 
 
@@ -81,7 +81,7 @@ def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
 
 def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     """Return the report's table of scores, the baseline marked and every score leading to its runs."""
-    table = report_tables.scores(analysis, links)
+    table = score_tables.scores(analysis, links)
     rows = []
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
         cells = [_with_baseline(analysis, algorithm, row[0])]
@@ -144,7 +144,7 @@ def set_table(analysis: Analysis, links: SiteLinks, name: str) -> ReportTable:
             "runs": count_cell(cell.num_runs),
         }
         records.append(record)
-    caption = f"{wording.capitalized(measured(column))}, in {analysis.units}. {say('site_order_on_set')}"
+    caption = f"{wording.capitalized(measured(column))}, in {analysis.units}. The best score is first."
     caption += _legend(analysis, [record["score"] for record in records])
     caption += "".join(dict.fromkeys(column.legend for column in further))
     table = make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
@@ -160,7 +160,7 @@ def _further_cells(columns: Sequence[ScoreColumn], name: str, algorithm: str) ->
     return cells
 
 
-def _is_missing(index: int, cells: Sequence[TableCell]) -> bool:
+def _is_missing(cells: Sequence[TableCell]) -> bool:
     """Return True for a column without any value."""
     return all(cell.text == MISSING for cell in cells)
 
@@ -184,7 +184,7 @@ def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
     if any(cell.bold for cell in cells):
         parts.append(" Bold: the best method on the set.")
     if any(cell.sign for cell in cells):
-        parts.append(say("scores_dagger"))
+        parts.append(DAGGER_LEGEND)
     return "".join(parts)
 
 

@@ -7,7 +7,6 @@ OFFERS = {
     "decision_metrics": {"trust": "biasbed.plugins.trust.evaluation:measure"},
     "decision_table": {"trust.csv": "biasbed.plugins.trust.evaluation:make_table"},
     "measures": {"trust": "biasbed.plugins.trust.measures:MEASURES"},
-    "phrases": {"trust": "biasbed.plugins.trust.phrases:PHRASES"},
     "function": {"trust": "biasbed.plugins.trust.user_scores:trust"},
     "training_section": {"trust": "biasbed.plugins.trust.section:TRUST"},
 }

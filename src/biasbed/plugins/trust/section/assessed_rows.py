@@ -267,7 +267,7 @@ def _lines(
     scored: Mapping[str, _ScoredRow], about: Mapping[str, str], options: AnalyzeOptions
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of `COLUMNS` of one set."""
-    reference = options.control if options.control != "none" else REFERENCE
+    reference = options.control_name or REFERENCE
     for name, row in scored.items():
         named = {**about, "algorithm": name, "images": row.images}
         if row.calibrates:

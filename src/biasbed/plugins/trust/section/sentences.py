@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from biasbed.analysis.display_names import Labels
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 from biasbed.analysis.report.wording import count, listing, plural
 from biasbed.analysis.result import Analysis
 from biasbed.plugins.trust.options import trust_options
 from biasbed.plugins.trust.section.assessed_rows import REFERENCE, LimitedTemperature, TrustTables
 
-CALIBRATION = {"ece": "trust_when.ece", "ece_scaled": "trust_when.ece_scaled"}  # measure -> phrase
-# Phrases of what the two intervals of a difference support.
-BETTER, WORSE = "trust_better", "trust_worse"
-BETTER_WEIGHTS, WORSE_WEIGHTS = "trust_better_weights", "trust_worse_weights"
-NOT_SHOWN, NOT_COMPARED = "trust_not_shown", "trust_not_compared"
+CALIBRATION = {"ece": "before temperature scaling", "ece_scaled": "after temperature scaling"}  # by measure
+# Support of the two intervals of a difference to a reference, which fills the braces.
+BETTER, WORSE = "better calibrated than {}", "worse calibrated than {}"
+BETTER_WEIGHTS, WORSE_WEIGHTS = f"{BETTER} for these weights alone", f"{WORSE} for these weights alone"
+NOT_SHOWN, NOT_COMPARED = "not shown to differ from {}", "not compared with {}"
 VERDICTS = (BETTER, WORSE, BETTER_WEIGHTS, WORSE_WEIGHTS, NOT_SHOWN, NOT_COMPARED)
 BY_CHANCE = 50.0  # AUROC
 MOST = 4  # sets of one verdict that are put into words; the tables have all
@@ -60,12 +59,14 @@ def _calibration_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     frame = trust.table
     calibration = frame[frame["measure"].isin(CALIBRATION)]
     compared = calibration[calibration["reference"] != ""]
-    control = analysis.options.control
-    reference = control if control != "none" else REFERENCE
+    reference = analysis.options.control_name or REFERENCE
     if compared.empty:
         if reference in set(calibration["algorithm"]) and calibration["algorithm"].nunique() == 1:
             return []
-        return [say("trust_no_reference", reference=analysis.label(reference))]
+        return [
+            f"No row is compared with another: {analysis.label(reference)} has no stored scores on these sets. "
+            "control=<row> names another reference."
+        ]
     lines = []
     others = calibration[calibration["algorithm"] != reference]
     for name in dict.fromkeys(others["algorithm"]):
@@ -73,11 +74,12 @@ def _calibration_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
             of_row = others[(others["algorithm"] == name) & (others["measure"] == measure)]
             lines.append(_calibration_sentence(of_row.to_dict("records"), reference, analysis.label))
     number = len(compared)
-    scope = say(
-        "trust_calibration_scope",
-        level=f"{100 * (1 - analysis.alpha):g}",
-        number=number,
-        chance=number * analysis.alpha,
+    scope = (
+        "Calibration is the expected calibration error (ECE), in points; in brackets the "
+        f"{100 * (1 - analysis.alpha):g} % interval of the difference over images, for these weights and temperatures, "
+        "then over runs (Welch's t). 'Better' or 'worse' means that both leave out 0, 'for these weights alone' that "
+        "only the one over images does: another seed may then differ. Each interval covers one row and set alone: of "
+        f"{number} true differences of 0, about {number * analysis.alpha:.1f} would leave out 0."
     )
     return [*lines, scope]
 
@@ -90,14 +92,12 @@ def _calibration_sentence(rows: Sequence[TableRecord], reference: str, label: La
     parts = []
     for verdict in VERDICTS:
         if verdict in by_verdict:
-            slots = {"sets": _list_sets(by_verdict[verdict], label), "reference": label(reference)}
-            parts.append(say(verdict, **slots))
-    when = say(CALIBRATION[rows[0]["measure"]])
-    return say("trust_row", row=label(str(rows[0]["algorithm"])), when=when, parts="; ".join(parts))
+            parts.append(f"{verdict.format(label(reference))} on {_list_sets(by_verdict[verdict], label)}")
+    return f"{label(str(rows[0]['algorithm']))} {CALIBRATION[rows[0]['measure']]}: {'; '.join(parts)}."
 
 
 def _calibration_verdict(row: TableRecord) -> str:
-    """Return the phrase that the intervals of a difference of calibration errors support; less error is better."""
+    """Return which of `VERDICTS` the intervals of a difference of calibration errors support; less error is better."""
     low, high = row["difference_low"], row["difference_high"]
     if not row["reference"]:
         return NOT_COMPARED
@@ -114,7 +114,7 @@ def _list_sets(rows: Sequence[TableRecord], label: Labels) -> str:
     ordered = sorted(rows, key=lambda row: -abs(row["difference"]) if row["reference"] else 0)
     parts = [_difference(row, label) for row in ordered[:MOST]]
     if len(rows) > MOST:
-        parts.append(say("trust_more_sets", number=len(rows) - MOST))
+        parts.append(f"{len(rows) - MOST} more")
     return listing(parts)
 
 
@@ -122,10 +122,10 @@ def _difference(row: TableRecord, label: Labels) -> str:
     dataset = _on(row, label)
     if not row["reference"]:
         return dataset
-    intervals = say("trust_over_images", low=row["difference_low"], high=row["difference_high"])
+    intervals = f"{row['difference_low']:+.2f} to {row['difference_high']:+.2f}"
     if not math.isnan(row["runs_low"]):
-        intervals = say("trust_over_runs", images=intervals, low=row["runs_low"], high=row["runs_high"])
-    return say("trust_difference", dataset=dataset, difference=row["difference"], intervals=intervals)
+        intervals += f", over runs {row['runs_low']:+.2f} to {row['runs_high']:+.2f}"
+    return f"{dataset} {row['difference']:+.2f} [{intervals}]"
 
 
 def _on(row: TableRecord, label: Labels) -> str:
@@ -136,7 +136,7 @@ def _on(row: TableRecord, label: Labels) -> str:
 def _with_cell(name: str, cell: str, label: Labels) -> str:
     if not cell:
         return name
-    return say("trust_of_cell", name=name, cell=label(cell))
+    return f"{name} (trained on {label(cell)})"
 
 
 # --- prediction sets and detection ------------------------------------------------------------------------------------
@@ -145,13 +145,12 @@ def _with_cell(name: str, cell: str, label: Labels) -> str:
 def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
     """Say on which sets the prediction sets of rows hold fewer labels than promised."""
     promised = 100 * (1 - trust_options(analysis.options).miss)
-    promise = f"{promised:g}"
+    promise = f"hold fewer labels than the promised {promised:g} % on"
     coverage = _values_of(trust, "lac_coverage")
     short = coverage[coverage["high"] < promised].sort_values("mean", kind="stable")
     if short.empty:
-        return say("trust_covers", promise=promise)
-    sets = listing(_name_extremes(coverage, short, "trust_covers_row", analysis.label))
-    return say("trust_covers_less", promise=promise, sets=sets)
+        return f"Prediction sets are not shown to {promise} any set."
+    return f"Prediction sets {promise} {listing(_name_extremes(coverage, short, 'least', analysis.label))}."
 
 
 def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
@@ -162,9 +161,11 @@ def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     inside = listing(map(analysis.label, trust.calibrating))
     detected = rates[rates["low"] > BY_CHANCE].sort_values("mean", ascending=False, kind="stable")
     if detected.empty:
-        return [say("trust_detects_none", inside=inside)]
-    sets = listing(_name_extremes(rates, detected, "trust_detects_row", analysis.label))
-    return [say("trust_detects", inside=inside, sets=sets)]
+        return [f"Maximum softmax is not shown to tell the images of any set from those of {inside}."]
+    sets = listing(_name_extremes(rates, detected, "most", analysis.label))
+    return [
+        f"Maximum softmax tells the images of {sets} from those of {inside}: AUROC above 50, which alone is no merit."
+    ]
 
 
 def _values_of(trust: TrustTables, measure: str) -> pd.DataFrame:
@@ -172,21 +173,16 @@ def _values_of(trust: TrustTables, measure: str) -> pd.DataFrame:
     return frame[frame["measure"] == measure]
 
 
-def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, phrase: str, label: Labels) -> Iterator[str]:
-    """Yield for each set of `shown` how many rows of `frame` it holds there, and the first of them with its value."""
+def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, extreme: str, label: Labels) -> Iterator[str]:
+    """Yield for each set of `shown` how many rows of `frame` it holds there, and the first of them with its value.
+
+    extreme: what the first one's value is, `least` or `most`.
+    """
     numbers = frame.groupby(["dataset", "cell"]).size().to_dict()
     for key, rows in shown.groupby(["dataset", "cell"], sort=False):
-        extreme = rows.to_dict("records")[0]
-        yield say(
-            phrase,
-            dataset=_on(extreme, label),
-            number=len(rows),
-            rows=count(numbers[key], "row"),
-            row=label(str(extreme["algorithm"])),
-            value=extreme["mean"],
-            low=extreme["low"],
-            high=extreme["high"],
-        )
+        first = rows.to_dict("records")[0]
+        value = f"{label(str(first['algorithm']))} {first['mean']:.1f} [{first['low']:.1f} to {first['high']:.1f}]"
+        yield f"{_on(first, label)} for {len(rows)} of {count(numbers[key], 'row')} ({extreme}: {value})"
 
 
 # --- temperatures at a limit ------------------------------------------------------------------------------------------
@@ -198,8 +194,15 @@ def _limit_sentences(at_limit: Iterable[LimitedTemperature], label: Labels) -> I
     for run in at_limit:
         runs_by_limit.setdefault(run.temperature, []).append(run)
     for limit, runs in sorted(runs_by_limit.items()):
-        phrase = "trust_at_low_limit" if limit < 1 else "trust_at_high_limit"
-        yield say(phrase, limit=limit, runs=_name_runs(runs, label))
+        reason = "The scores say next to nothing about the calibrating labels."
+        consequence = "almost equal probabilities, so a small ECE there is no merit"
+        if limit < 1:
+            reason = "Almost all calibrating images are decided rightly, so the sharpest probabilities are best."
+            consequence = "almost certain decisions"
+        yield (
+            f"Temperature at the limit {limit:g}: {_name_runs(runs, label)}. {reason} It is not an estimate and is "
+            f"left out of the mean temperature; measures after scaling are those of {consequence}."
+        )
 
 
 def _name_runs(runs: Iterable[LimitedTemperature], label: Labels) -> str:
@@ -212,6 +215,6 @@ def _name_runs(runs: Iterable[LimitedTemperature], label: Labels) -> str:
     for row, seeds in seeds_by_row.items():
         numbers = list(filter(None, seeds))
         if numbers:
-            row = say("trust_runs", row=row, seeds=f"{plural('seed', len(numbers))} {', '.join(numbers)}")
+            row += f" ({plural('seed', len(numbers))} {', '.join(numbers)})"
         parts.append(row)
     return listing(parts)

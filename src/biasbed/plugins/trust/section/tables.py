@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     CellMaker,
     Links,
@@ -65,17 +64,36 @@ def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[Re
     sets = " and ".join(trust.calibrating)
     level = f"{100 * (1 - analysis.alpha):g}"
     promise = f"{100 * (1 - trust_options(analysis.options).miss):g}"
-    caption = say("trust_probabilities", sets=sets, level=level, promise=promise)
+    caption = (
+        f"Unscaled probabilities, and those at a temperature that was fitted on one half of {sets}: negative "
+        "log-likelihood (nats), Brier score (0 to 2), expected calibration error (%); coverage (%) and mean size of "
+        f"conformal sets that promise {promise} % on images like those that calibrate (LAC). The measures of {sets} "
+        f"are those of the other half. Mean ± standard deviation over runs (n - 1); below, its {level} % interval over "
+        "images, for these weights."
+    )
     frame = trust.table
     tables = [_values(analysis, links, frame, PROBABILITIES, caption, FILE)]
     reference = next(filter(None, frame["reference"]), "")
     if reference:
         against = frame[frame["reference"] == reference]
-        caption = say("trust_against", reference=analysis.label(reference), level=level)
+        caption = (
+            f"Difference to {analysis.label(reference)} on the same images; below, its {level} % interval over images, "
+            "for these weights. Bold: 0 is outside that interval; underlined: outside of the interval over runs, too "
+            "(Welch's t). Each interval is of this row, set and measure alone."
+        )
         tables.append(_values(analysis, links, against, PROBABILITIES, caption, FILE, _difference_cell))
-    caption = say("trust_detection", sets=sets)
+    caption = (
+        f"Detection of each set's images among the half of {sets} that did not calibrate, in percent: area under the "
+        "receiver operating characteristic (50: by chance) and false positives where 95 % of the set are detected; by "
+        "maximum softmax, energy and, where features are stored, Mahalanobis distance. Mean ± standard deviation over "
+        "runs; below, the interval over images."
+    )
     tables.append(_values(analysis, links, frame, DETECTION, caption, FILE))
-    tables.append(_values(analysis, links, trust.groups, GROUPS, say("trust_groups"), GROUPS_FILE))
+    caption = (
+        "Conformal sets by group of images: with the common threshold, and with a threshold of the group's own "
+        "(Mondrian) where the calibrating images have the groups. Mean ± standard deviation over runs."
+    )
+    tables.append(_values(analysis, links, trust.groups, GROUPS, caption, GROUPS_FILE))
     return [table for table in tables if table is not None]
 
 
@@ -119,7 +137,7 @@ def _cell(row: TableRecord) -> TableCell:
     digits = _digits(row)
     interval = interval_text(row.get("low", math.nan), row.get("high", math.nan), digits)
     if row["measure"] == TEMPERATURE and row["num_at_limit"]:
-        interval = say("trust_cell_at_limit", number=row["num_at_limit"])
+        interval = f"runs at a limit: {row['num_at_limit']}"
     spread = "" if math.isnan(row["std"]) else spread_text(f"{row['std']:.{digits}f}")
     return number_cell(row["mean"], digits, spread=spread, interval=interval)
 
