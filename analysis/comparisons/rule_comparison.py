@@ -30,6 +30,7 @@ from biasbed.analysis.selection.rules import (
 )
 from biasbed.analysis.selection.select import (
     CHOICE_COLUMNS,
+    ChosenRun,
     Rules,
     Selected,
     choice_table,
@@ -261,20 +262,22 @@ def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Win
     rows = []
     names: dict[str, None] = {}
     digits: dict[str, int] = {}
-    for line, (pool, candidate, shown, protocol, steps) in zip(
-        choices.to_dict("records"), selected.choices, strict=True
-    ):
-        if not pool.is_search:
+    for line, chosen in zip(choices.to_dict("records"), selected.choices, strict=True):
+        if not chosen.pool.is_search:
             continue
         values = {}
-        set_name = shown.set_record.name
-        derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
-        of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
-        for measure, column in measured_columns(shown, of_set, protocol).items():
-            values[measure] = column.scale * candidate.history.mean(column.metric, steps)
+        for measure, column in _measures_of(chosen).items():
+            values[measure] = column.scale * chosen.candidate.history.mean(column.metric, chosen.steps)
             if column.higher_is_better:
                 digits[measure] = column.digits
         names |= dict.fromkeys(values)
         rows.append(line | {"labels": " and ".join(rule.needs), **values})
     frame = pd.DataFrame(rows).reindex(columns=[*WINNER_COLUMNS, *settings, *names]).round(dict.fromkeys(names, DIGITS))
     return Winners(frame, tuple(settings), tuple(names), digits)
+
+
+def _measures_of(chosen: ChosenRun) -> dict[str, Column]:
+    """Return the column with each measure of its set: the headline, further ones and those that are derived."""
+    column = chosen.column
+    derived = [d.measure for d in chosen.protocol.derived if (d.phase, d.name) == ("test", column.set_record.name)]
+    return measured_columns(column, dict.fromkeys((column.headline, *column.measures, *derived)), chosen.protocol)

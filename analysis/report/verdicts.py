@@ -100,7 +100,8 @@ def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     for row in rows.to_dict("records"):
         p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
         is_apart = comparison.significant and p < comparison.alpha
-        pair = Verdict(**row, nemenyi_p=p, nemenyi=is_apart)
+        values = {str(name): value for name, value in row.items()}
+        pair = Verdict(**values, nemenyi_p=p, nemenyi=is_apart)
         pairs.append(pair.turned() if puts_better_first and pair.difference < 0 else pair)
     return sorted(pairs, key=lambda pair: -pair.difference)
 

@@ -79,6 +79,26 @@ def _refusal(rule: Rule, gaps: Sequence[Gap], allowed: Sequence[str]) -> Iterato
 # --- kinds of gaps ----------------------------------------------------------------------------------------------------
 
 
+class NeededPair(NamedTuple):
+    """Two domains of a data set that runs must hold out together."""
+
+    cell: str  # of these runs
+    held_out: frozenset[str]
+
+
+def _needed_pairs(rule: Rule, pool: Pool) -> Iterator[NeededPair]:
+    """Yield for each column of a pool its domain with each other one. Raises Failure if there is only one other."""
+    for eval_set in pool.sets:
+        domains = training_domains(pool, eval_set)
+        if len(domains) == 1:
+            raise Failure(
+                f"selection={rule.name}: with both domains of {eval_set.block} held out none is left to train on"
+            )
+        for training_set in domains:
+            held_out = frozenset((eval_set.domain, training_set.domain))
+            yield NeededPair("-".join((eval_set.block, *sorted(held_out))), held_out)
+
+
 def _missing_pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Gap]:
     """Yield the settings without a run that holds out one more domain; one gap in total if there is no such run."""
     if not rule.looks_elsewhere:
@@ -87,24 +107,18 @@ def _missing_pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Gap]:
     rows_with_pairs: set[str] = set()
     for pool in pools:
         runs = [candidate.run for candidate in pool.candidates if not candidate.history.is_settled]
-        for eval_set in pool.sets:
-            domains = training_domains(pool, eval_set)
-            if len(domains) == 1:
-                raise Failure(
-                    f"selection={rule.name}: with both domains of {eval_set.block} held out none is left to train on"
-                )
-            for training_set in domains:
-                held_out = frozenset((eval_set.domain, training_set.domain))
-                lost = [run for run in runs if (held_out, pool.settings(run)) not in pool.holding_out]
-                if len(lost) < len(runs):
-                    rows_with_pairs.add(pool.algorithm)
-                cell = "-".join((eval_set.block, *sorted(held_out)))
-                for run in lost:
-                    name = f"r{pool.repeat}-{run.draw}" if pool.is_search else f"seed {run.seed}"
-                    missing.setdefault(pool.algorithm, {}).setdefault(cell, set()).add(name)
+        for cell, held_out in _needed_pairs(rule, pool):
+            lost = [run for run in runs if (held_out, pool.settings(run)) not in pool.holding_out]
+            if len(lost) < len(runs):
+                rows_with_pairs.add(pool.algorithm)
+            for run in lost:
+                name = f"r{pool.repeat}-{run.draw}" if pool.is_search else f"seed {run.seed}"
+                missing.setdefault(pool.algorithm, {}).setdefault(cell, set()).add(name)
     without = sorted(missing.keys() - rows_with_pairs)
     if without:
-        cells = set().union(*map(missing.__getitem__, without))
+        cells: set[str] = set()
+        for row in without:
+            cells.update(missing[row])
         names = ", ".join(sorted(cells))
         yield Gap("missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}")
     for row in sorted(rows_with_pairs & missing.keys()):

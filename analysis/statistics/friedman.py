@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -300,21 +300,28 @@ def compare(
     sets = [name for name in scores.index if name not in left_out]
     algorithms = tuple(scores.columns)
     scores = scores.loc[sets]
-    base: dict[str, Any] = dict(setting=setting, algorithms=algorithms, sets=tuple(sets), left_out=tuple(left_out))
-    base |= dict(alpha=alpha, noun=noun)
     if not sets:
         empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
-        return RankTests(**base, ranks=empty, oriented=empty, skipped=f"no {noun} is left to compare on")
+        reason = f"no {noun} is left to compare on"
+        return RankTests(setting, algorithms, (), tuple(left_out), alpha, empty, empty, skipped=reason, noun=noun)
     check_scores(scores)
-    ranks = rank(scores, lower_is_better)
-    base |= dict(ranks=ranks, oriented=orient(scores, lower_is_better).round(DIGITS))
-    reason = why_not_testable(scores, noun)
-    if reason:
-        return RankTests(**base, skipped=reason)
-    base["reach"] = power.reach(len(algorithms), len(sets), alpha, noun)
+    tests = RankTests(
+        setting=setting,
+        algorithms=algorithms,
+        sets=tuple(sets),
+        left_out=tuple(left_out),
+        alpha=alpha,
+        ranks=rank(scores, lower_is_better),
+        oriented=orient(scores, lower_is_better).round(DIGITS),
+        skipped=why_not_testable(scores, noun),
+        noun=noun,
+    )
+    if tests.skipped:
+        return tests
+    limits = power.reach(len(algorithms), len(sets), alpha, noun)
     if len(algorithms) == 2:
-        return RankTests(**base, pair=compare_two(scores, lower_is_better))
-    return RankTests(**base, friedman=friedman(ranks.to_numpy()))
+        return replace(tests, reach=limits, pair=compare_two(scores, lower_is_better))
+    return replace(tests, reach=limits, friedman=friedman(tests.ranks.to_numpy()))
 
 
 # Scores are rounded to this many digits before they are compared: means of the same numbers in another order differ in
