@@ -249,9 +249,10 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     finished: list[Run] = []
     unnamed: list[Run] = []
     for run in runs:
-        if run.finished:
-            kept = finished if run.algorithm and run.protocol else unnamed
-            kept.append(run)
+        if run.finished and run.algorithm and run.protocol:
+            finished.append(run)
+        elif run.finished:
+            unnamed.append(run)
     if not finished:
         raise Failure(*_nothing_there(store, runs))
     notes = []

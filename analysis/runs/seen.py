@@ -103,17 +103,20 @@ def _read_setting(said: str) -> Seen:
 
 def _published_name(run: Run, start: str) -> str:
     """Return the published name of the weights; empty if they have none, as weights from a file."""
+    if start.startswith("file:"):
+        return ""
     if start:
         model, _, weights = start.rpartition(":")
-        if weights == "default":  # a hub's: the name is the model's
+        if weights == "default":  # of a hub, whose model gives them their name
             return model.rpartition(":")[2]
-        return "" if start.startswith("file:") else weights
+        return weights
     if run.kind not in TESTED:
         return ""
     weights = run.config.get("weights", "none")
-    if weights != "none":
-        return "" if "/" in weights or "." in weights else weights
-    return run.config.get("model", "").partition(":")[2].partition(".")[2] or run.method
+    if weights == "none":  # as in `timm:resnet50.a1_in1k`: behind the first point stands what timm calls the weights
+        return run.config.get("model", "").partition(":")[2].partition(".")[2] or run.method
+    is_file = "/" in weights or "." in weights
+    return "" if is_file else weights
 
 
 def _pretrainings(parts: Iterable[str]) -> list[Pretraining]:

@@ -143,10 +143,10 @@ def _mean_cells(analysis: Analysis, comparison: RankTests) -> dict[str, TableCel
     columns = [block[0] for name, block in blocks(analysis.sets).items() if name in comparison.sets]
     if len({(column.unit, column.higher_is_better) for column in columns}) != 1:
         return {}
-    sign, digits = 1 if columns[0].higher_is_better else -1, columns[0].digits
+    sign, choose = (1, max) if columns[0].higher_is_better else (-1, min)
     means = {str(name): sign * float(mean) for name, mean in comparison.oriented.mean().items()}
-    best = number_cell(sign * max(sign * mean for mean in means.values()), digits).text
-    cells = {name: number_cell(mean, digits) for name, mean in means.items()}
+    best = number_cell(choose(means.values()), columns[0].digits).text
+    cells = {name: number_cell(mean, columns[0].digits) for name, mean in means.items()}
     return {name: cell._replace(bold=cell.text == best) for name, cell in cells.items()}
 
 

@@ -143,8 +143,9 @@ def _describe_set(analysis: Analysis, test: dict[Any, Any]) -> str:
 
 def _describe_lead(analysis: Analysis, row: dict[Any, Any]) -> str:
     """Say by how much one algorithm leads another on one set, with Welch's interval."""
-    sign = 1 if row["difference"] >= 0 else -1
-    better, worse = (row["a"], row["b"])[::sign]
+    better, worse = row["a"], row["b"]
+    if row["difference"] < 0:
+        better, worse = worse, better
     of_set = analysis.runs[analysis.runs["dataset"] == row["dataset"]]
     values = []
     for name in (better, worse):

@@ -201,11 +201,12 @@ def pools_of(
     sets: dict[str, list[record.SetRecord]] = {}
     for column in columns:
         sets.setdefault(column.cell, []).append(column.set_record)
-    searches: dict[tuple[str, str], dict[str, list[Candidate]]] = {}
-    for number, run in enumerate((*runs, *evidence)):
-        is_evidence = number >= len(runs)
+    cells_of_runs = [(run, run.among(sets)) for run in runs]
+    cells_of_runs += [(run, (run.cell,)) for run in evidence]
+    searches: dict[tuple[str, str], dict[str, list[Candidate]]] = {}  # (row, repeat) -> cell -> runs
+    for run, cells in cells_of_runs:
         by_cell = searches.setdefault((run.algorithm, run.repeat if run.is_trial else ""), {})
-        for cell in (run.cell,) if is_evidence else run.among(sets):
+        for cell in cells:
             by_cell.setdefault(cell, []).append(Candidate(run, histories[run.id].on(cell)))
     pools = []
     for (algorithm, repeat), by_cell in searches.items():

@@ -328,10 +328,10 @@ def without_tests_over_sets(analysis: Analysis) -> list[str]:
 def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Return sizes of the differences that are told apart, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
-    by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
+    by_names = {(pair.a, pair.b): pair for pair in pairs} | {(pair.b, pair.a): pair.turned() for pair in pairs}
     apart = _pairs_of(claims(analysis, comparison))
-    sized = [pair for pair in apart if frozenset(pair) in by_names]  # with a control some have Nemenyi's verdict only
-    lines = [_effect(analysis, comparison, pair, by_names[frozenset(pair)]) for pair in sized[:MOST_SIZED]]
+    sized = [by_names[pair] for pair in apart if pair in by_names]  # with a control some have Nemenyi's verdict only
+    lines = [_effect(analysis, comparison, pair) for pair in sized[:MOST_SIZED]]
     if len(sized) > MOST_SIZED:
         more = count(len(sized) - MOST_SIZED, "further pair")
         lines.append(f"{more} told apart; the table of pairs has the sizes.")
@@ -341,14 +341,11 @@ def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     return lines
 
 
-def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: Verdict) -> str:
-    """Return the size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
-    sign = 1 if sized.a == pair.better else -1
-    difference, wins = sign * sized.difference, sized.wins if sign > 0 else sized.losses
-    low, high = sorted((sign * sized.low, sign * sized.high))
-    chance = sized.improvement if sign > 0 else 1 - sized.improvement
-    where = f"on {wins} of {sized.num_sets} {comparison.noun}s"
-    better, worse = analysis.label(pair.better), analysis.label(pair.worse)
+def _effect(analysis: Analysis, comparison: RankTests, pair: Verdict) -> str:
+    """Return the size of a difference that a test found in favour of a; the mean may say otherwise than its ranks."""
+    difference, low, high, chance = pair.difference, pair.low, pair.high, pair.improvement
+    where = f"on {pair.wins} of {pair.num_sets} {comparison.noun}s"
+    better, worse = analysis.label(pair.a), analysis.label(pair.b)
     bounds = ""
     if math.isfinite(low):
         of_difference = "interval" if difference > 0 else "interval of the difference"
