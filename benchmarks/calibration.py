@@ -22,6 +22,7 @@ import pandas as pd
 from biasbed.analysis.statistics import (
     bootstrap,
     exact,
+    friedman,
     simulation,
 )
 from biasbed.analysis.statistics import per_set as persets
@@ -96,9 +97,8 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     """Compute how often each procedure finds anything among equal algorithms."""
     from scipy import stats
 
-    _, num_sets, num_algorithms = tables.shape
-    ranks = simulation.row_ranks(-tables).mean(axis=1)
-    chi2 = simulation.friedman_chi2(ranks, num_sets)
+    num_algorithms = tables.shape[2]
+    chi2 = friedman.statistics_of_each(simulation.row_ranks(-tables)).chi2
     gate = simulation.omnibus(tables, alpha)
 
     def finds(procedure: str) -> Any:
@@ -118,11 +118,10 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
 
 def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     """Compute how often the omnibus test finds a difference among equal algorithms, by F and by permutation."""
-    num_sets = tables.shape[1]
-    ranks = simulation.row_ranks(-tables).mean(axis=1)
+    ranks = simulation.row_ranks(-tables)
     return {
-        "F": rate(simulation.iman_davenport_p(ranks, num_sets) < alpha),
-        "permutation": rate(exact.untied_friedman_p(ranks, num_sets) < alpha),
+        "F": rate(friedman.statistics_of_each(ranks).f_p < alpha),
+        "permutation": rate(exact.untied_friedman_p(ranks.mean(axis=1), tables.shape[1]) < alpha),
     }
 
 

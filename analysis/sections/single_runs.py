@@ -175,12 +175,12 @@ def _fetch_answers(
     answers, reasons = {}, {}
     for name, runs in rows.items():
         progress.tick()
-        place = runs[0].id, column.name
-        if place not in steps:
+        run_and_set = runs[0].id, column.name
+        if run_and_set not in steps:
             reasons[name] = "its run has no value there"
             continue
         try:
-            answers[name] = decisions.answers(runs[0], column.set_record.name, steps[place])
+            answers[name] = decisions.answers(runs[0], column.set_record.name, steps[run_and_set])
         except Failure as error:
             reasons[name] = str(error)
     return answers, reasons

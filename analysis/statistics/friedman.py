@@ -215,7 +215,7 @@ def friedman(ranks: exact.Array) -> Friedman:
     from scipy import stats
 
     n, k = ranks.shape
-    statistics = _statistics_of_each(ranks[None])
+    statistics = statistics_of_each(ranks[None])
     chi2, f = float(statistics.chi2[0]), float(statistics.f[0])
     return Friedman(
         chi2=chi2,
@@ -223,33 +223,37 @@ def friedman(ranks: exact.Array) -> Friedman:
         chi2_p=float(stats.chi2.sf(chi2, k - 1)),
         f=f,
         f_dof=statistics.f_dof,
-        f_p=float(stats.f.sf(f, *statistics.f_dof)),
+        f_p=float(statistics.f_p[0]),
         permutation_p=exact.friedman_p(ranks) if n < exact.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
         agreement_p=exact.agreement_p(ranks),
     )
 
 
-def friedman_p_of_each(ranks: exact.Array) -> exact.Array:
+def friedman_p_of_each(ranks: np.ndarray) -> exact.Array:
     """Return `Friedman.p` of every table of ranks (tables x sets x algorithms) that are not all equal."""
-    from scipy import stats
-
     if ranks.shape[1] < exact.FEWEST_SETS:
         return np.array([exact.friedman_p(table) for table in ranks])
-    statistics = _statistics_of_each(ranks)
-    p: exact.Array = stats.f.sf(statistics.f, *statistics.f_dof)
-    return p
+    return statistics_of_each(ranks).f_p
 
 
-class _Statistics(NamedTuple):
+class Statistics(NamedTuple):
     """Statistics of Friedman's test, one per table."""
 
     chi2: exact.Array  # tie-corrected
     f: exact.Array
     f_dof: tuple[int, int]
 
+    @property
+    def f_p(self) -> exact.Array:
+        """P-values by the F distribution."""
+        from scipy import stats
 
-def _statistics_of_each(ranks: exact.Array) -> _Statistics:
+        p: exact.Array = stats.f.sf(self.f, *self.f_dof)
+        return p
+
+
+def statistics_of_each(ranks: np.ndarray) -> Statistics:
     """Return the statistics of every table of ranks (tables x sets x algorithms) that are not all equal."""
     n, k = ranks.shape[1:]
     # Sum of squares between algorithms over the mean square within sets: equals the textbook's 12/(k(k+1)) form
@@ -260,7 +264,7 @@ def _statistics_of_each(ranks: exact.Array) -> _Statistics:
     rest = n * (k - 1) - chi2
     is_finite = rest > 1e-9 * chi2
     f = np.where(is_finite, (n - 1) * chi2 / np.where(is_finite, rest, 1.0), math.inf)
-    return _Statistics(chi2, f, (k - 1, (k - 1) * (n - 1)))
+    return Statistics(chi2, f, (k - 1, (k - 1) * (n - 1)))
 
 
 def _nemenyi(ranks: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, power
+from biasbed.analysis.statistics import exact, friedman, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
@@ -207,33 +207,10 @@ def _omnibus(tables: Array, alpha: float) -> BoolArray:
     if num_algorithms < 3:
         rejected: BoolArray = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
         return rejected
-    return omnibus_p(row_ranks(-tables).mean(axis=1), num_sets) < alpha
-
-
-def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:
-    """Return p of the omnibus test from untied mean ranks (simulations x algorithms); by permutation on few sets."""
+    ranks = row_ranks(-tables)
     if num_sets < exact.FEWEST_SETS:
-        return exact.untied_friedman_p(mean_ranks, num_sets)
-    return iman_davenport_p(mean_ranks, num_sets)
-
-
-def iman_davenport_p(mean_ranks: Array, num_sets: int) -> Array:
-    """Return p of Iman and Davenport's F from mean ranks (simulations x algorithms) without ties."""
-    from scipy import stats
-
-    k = mean_ranks.shape[1]
-    chi2 = friedman_chi2(mean_ranks, num_sets)
-    rest = num_sets * (k - 1) - chi2
-    f = np.where(rest > 1e-9 * chi2, (num_sets - 1) * chi2 / np.where(rest > 0, rest, 1), np.inf)
-    result: Array = stats.f.sf(f, k - 1, (k - 1) * (num_sets - 1))
-    return result
-
-
-def friedman_chi2(mean_ranks: Array, num_sets: int) -> Array:
-    """Return Friedman's chi-square from mean ranks (simulations x algorithms) without ties (Demsar 2006, 3.2.2)."""
-    k = mean_ranks.shape[1]
-    result: Array = 12 * num_sets / (k * (k + 1)) * ((mean_ranks - (k + 1) / 2) ** 2).sum(axis=1)
-    return result
+        return exact.untied_friedman_p(ranks.mean(axis=1), num_sets) < alpha
+    return friedman.friedman_p_of_each(ranks) < alpha
 
 
 def wilcoxon(tables: Array, pairs: ColumnPairs) -> tuple[Verdicts, Array]:
