@@ -79,8 +79,16 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, options)
         collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
-    decisions, origin = TrackedDecisions(store), places.public_uri(store.uri)
-    return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies), decisions, origin)
+    return AnalysisInputs(
+        collection=collection,
+        sets=sets,
+        rule=rule,
+        rules=rules,
+        histories=histories,
+        studies=tuple(studies),
+        decisions=TrackedDecisions(store),
+        origin=places.public_uri(store.uri),
+    )
 
 
 def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from biasbed.analysis.display_names import Labels
@@ -175,7 +175,7 @@ def without_columns(table: ReportTable, is_empty: Callable[[Sequence[TableCell]]
     kept = [not is_empty(cells) for cells in zip(*table.rows, strict=True)]
     columns = tuple(itertools.compress(table.columns, kept))
     rows = tuple(tuple(itertools.compress(row, kept)) for row in table.rows)
-    return ReportTable(table.caption, columns, rows, table.oracle, table.file, table.ids)
+    return replace(table, columns=columns, rows=rows)
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------

@@ -39,10 +39,12 @@ class Epochs(Section[bool]):
             yield PlannedFigure(
                 "epochs",
                 functools.partial(draw, analysis),
-                "scores over epochs, mean and standard deviation over runs",
-                "scores over epochs",
-                "Mean over runs and a band of one standard deviation, at every epoch. Where curves swing, the "
-                "selection rule decides the result.",
+                description="scores over epochs, mean and standard deviation over runs",
+                alt="scores over epochs",
+                caption=(
+                    "Mean over runs and a band of one standard deviation, at every epoch. Where curves swing, the "
+                    "selection rule decides the result."
+                ),
                 marked=True,
             )
 

@@ -84,10 +84,12 @@ class RankSets(Section[pd.DataFrame]):
             figure = PlannedFigure(
                 f"rank_sets{comparison.suffix}",
                 functools.partial(draw, analysis, comparison),
-                f"ranks that each algorithm can have, {wording.setting_file(comparison)}",
-                "ranks that each algorithm can have",
-                f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank over "
-                f"{comparison.size} (dot).",
+                description=f"ranks that each algorithm can have, {wording.setting_file(comparison)}",
+                alt="ranks that each algorithm can have",
+                caption=(
+                    f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank "
+                    f"over {comparison.size} (dot)."
+                ),
             )
             yield ForSets(comparison.setting, (figure,))
 

@@ -128,10 +128,12 @@ class Reliance(Section[pd.DataFrame]):
             yield PlannedFigure(
                 str(dataset),
                 functools.partial(draw, analysis, rows),
-                "what each row loses without a cue",
-                "accuracy lost without shape, texture and colour",
-                "Points are means over runs, lines one standard deviation to either side. 0: nothing is lost without "
-                "the cue, 100: only chance is left.",
+                description="what each row loses without a cue",
+                alt="accuracy lost without shape, texture and colour",
+                caption=(
+                    "Points are means over runs, lines one standard deviation to either side. 0: nothing is lost "
+                    "without the cue, 100: only chance is left."
+                ),
             )
 
 

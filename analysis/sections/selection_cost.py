@@ -85,9 +85,9 @@ class SelectionCost(Section[SelectionCosts]):
             yield PlannedFigure(
                 "selection_gap",
                 functools.partial(draw_gaps, analysis, gaps),
-                "how far each selection rule stays behind the oracle",
-                "selection gap",
-                "How far each selection rule stays behind the best epoch of each set.",
+                description="how far each selection rule stays behind the oracle",
+                alt="selection gap",
+                caption="How far each selection rule stays behind the best epoch of each set.",
                 marked=True,
             )
         regret = data.regret[data.regret["regret"].notna()]

@@ -120,20 +120,24 @@ class ShapeBias(Section[ShapeBiases]):
             yield PlannedFigure(
                 "shape_bias",
                 functools.partial(draw_runs, analysis, points),
-                "shape bias against validation accuracy, one point per run",
-                "shape bias against in-domain validation accuracy",
-                "One point per run, at the selected epochs. 100: all decisions on cue conflicts are for the shape, 0: "
-                "for the texture.",
+                description="shape bias against validation accuracy, one point per run",
+                alt="shape bias against in-domain validation accuracy",
+                caption=(
+                    "One point per run, at the selected epochs. 100: all decisions on cue conflicts are for the shape, "
+                    "0: for the texture."
+                ),
             )
         for dataset, rows in data.by_category.groupby("dataset", sort=False):
             yield PlannedFigure(
                 f"shape_bias_by_category_{dataset}",
                 functools.partial(draw_categories, analysis, rows),
-                "shape bias by category",
-                "shape bias by category of the shape",
-                "As Geirhos et al. (2019) draw it: a point for each category, the decisions of a row's runs together, "
-                "a line at their mean; beside the reference the rows with the highest shape bias. People and networks, "
-                "where they stand here, decided on the same categories in that paper.",
+                description="shape bias by category",
+                alt="shape bias by category of the shape",
+                caption=(
+                    "As Geirhos et al. (2019) draw it: a point for each category, the decisions of a row's runs "
+                    "together, a line at their mean; beside the reference the rows with the highest shape bias. People "
+                    "and networks, where they stand here, decided on the same categories in that paper."
+                ),
             )
 
 

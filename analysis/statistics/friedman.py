@@ -307,7 +307,17 @@ def compare(
     if not sets:
         empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
         reason = f"no {noun} is left to compare on"
-        return RankTests(setting, algorithms, (), tuple(left_out), alpha, empty, empty, skipped=reason, noun=noun)
+        return RankTests(
+            setting=setting,
+            algorithms=algorithms,
+            sets=(),
+            left_out=tuple(left_out),
+            alpha=alpha,
+            ranks=empty,
+            oriented=empty,
+            skipped=reason,
+            noun=noun,
+        )
     check_scores(scores)
     tests = RankTests(
         setting=setting,

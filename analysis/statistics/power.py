@@ -72,9 +72,16 @@ def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -
     k = num_algorithms
     if k < 3:
         return DesignLimits(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha), noun=noun)
-    cd = critical_difference(k, num_sets, alpha)
     smallest = _first_above(nemenyi_quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
-    return DesignLimits(k, num_sets, alpha, max(2, smallest), cd, float(k - 1), noun)
+    return DesignLimits(
+        num_algorithms=k,
+        num_sets=num_sets,
+        alpha=alpha,
+        smallest_num_sets=max(2, smallest),
+        critical_difference=critical_difference(k, num_sets, alpha),
+        largest_difference=float(k - 1),
+        noun=noun,
+    )
 
 
 def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:

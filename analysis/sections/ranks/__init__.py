@@ -56,9 +56,9 @@ class Ranks(Section[None]):
             figure = PlannedFigure(
                 f"critical_difference{comparison.suffix}",
                 functools.partial(critical_difference, analysis, comparison),
-                f"average ranks and critical difference, {wording.setting_file(comparison)}",
-                "critical-difference diagram",
-                f"Average ranks, best at the left. {more}",
+                description=f"average ranks and critical difference, {wording.setting_file(comparison)}",
+                alt="critical-difference diagram",
+                caption=f"Average ranks, best at the left. {more}",
             )
             yield ForSets(comparison.setting, (figure,))
 
@@ -100,9 +100,9 @@ def _show_setting(analysis: Analysis, comparison: RankTests, links: Links) -> It
     yield PlannedFigure(
         f"ranks{suffix}",
         functools.partial(diagrams.rank_map, analysis, comparison),
-        f"rank of each algorithm on each set, {where}",
-        "ranks on every set",
-        "Where the average ranks come from.",
+        description=f"rank of each algorithm on each set, {where}",
+        alt="ranks on every set",
+        caption="Where the average ranks come from.",
     )
     yield make_rank_table(analysis, comparison, links)
     pairs = forest.choose_drawn(verdicts(analysis, comparison))
@@ -110,18 +110,20 @@ def _show_setting(analysis: Analysis, comparison: RankTests, links: Links) -> It
         yield PlannedFigure(
             f"effects{suffix}",
             functools.partial(forest.draw_forest, analysis, comparison, pairs),
-            f"mean difference of every pair with its interval, {where}",
-            "forest plot of effects",
-            "Mean differences over the sets with bootstrap intervals. An interval tells of this pair alone; filled "
-            "points are told apart by a test that accounts for all pairs.",
+            description=f"mean difference of every pair with its interval, {where}",
+            alt="forest plot of effects",
+            caption=(
+                "Mean differences over the sets with bootstrap intervals. An interval tells of this pair alone; filled "
+                "points are told apart by a test that accounts for all pairs."
+            ),
         )
     if comparison.nemenyi is not None:
         yield PlannedFigure(
             f"p_values{suffix}",
             functools.partial(diagrams.p_values, analysis, comparison),
-            f"p-values of all pairs, {where}",
-            "p-values of all pairs",
-            "p-values of all pairs by both tests.",
+            description=f"p-values of all pairs, {where}",
+            alt="p-values of all pairs",
+            caption="p-values of all pairs by both tests.",
         )
     table = make_pair_table(analysis, comparison, links)
     if table is not None:

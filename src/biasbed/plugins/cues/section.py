@@ -82,10 +82,12 @@ class CueProfile(Section[pd.DataFrame]):
             yield PlannedFigure(
                 f"looks_at_{number + 1}" if len(together) > 1 else "looks_at",
                 functools.partial(draw, analysis, data, drawn),
-                "what each row looks at: shape, texture, background and more",
-                "what rows look at: a point with its interval for each measure of a cue",
-                "Points are values, lines 95 % intervals, open diamonds people. Percentages above, ratios of errors "
-                "below; at the dotted line a factor makes no difference.",
+                description="what each row looks at: shape, texture, background and more",
+                alt="what rows look at: a point with its interval for each measure of a cue",
+                caption=(
+                    "Points are values, lines 95 % intervals, open diamonds people. Percentages above, ratios of "
+                    "errors below; at the dotted line a factor makes no difference."
+                ),
             )
         for name in names:
             rows = data[data["algorithm"] == name]

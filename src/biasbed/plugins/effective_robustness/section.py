@@ -76,9 +76,9 @@ class EffectiveRobustness(Section[pd.DataFrame]):
             yield PlannedFigure(
                 f"effective_{dataset}_by_{reference}",
                 functools.partial(scatter, analysis, rows),
-                f"accuracy on {dataset} by that on {reference}, and the line through plain rows",
-                "accuracy on a shifted set by accuracy elsewhere",
-                "Both axes are probits of accuracies, on which plain models lie near a line.",
+                description=f"accuracy on {dataset} by that on {reference}, and the line through plain rows",
+                alt="accuracy on a shifted set by accuracy elsewhere",
+                caption="Both axes are probits of accuracies, on which plain models lie near a line.",
             )
             yield make_pair_table(rows, analysis, links)
 
