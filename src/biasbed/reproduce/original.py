@@ -55,19 +55,10 @@ def read(uri: str, run_id: str) -> Original:
         raise UsageError("say which run: run=<id>")
     run = active_run(uri, run_id)
     tags = run.data.tags
-    kind = tags.get(record.KIND, "")
-    if kind == "published":
-        raise UsageError(f"run={run_id} holds numbers of a paper, imported: there is nothing to train again")
-    if kind not in KINDS:
-        raise UsageError(f"run={run_id} is no training but {kind or 'of another program'}: only trainings are repeated")
-    if kind == "evaluate" and not tags.get(record.WEIGHTS):
-        raise UsageError(f"run={run_id} scored decisions that were in files: there is no model to test again")
-    if run.info.status != "FINISHED":
-        raise UsageError(f"run={run_id} is {run.info.status}: only a finished training is repeated")
     texts = _texts(uri, run_id)
-    for name in (record.CONFIG_FILE, record.PROTOCOL_FILE):
-        if name not in texts:
-            raise UsageError(f"run={run_id} has no {name} among its artifacts, which says what to train")
+    problem = _find_problem(tags, run.info.status, texts)
+    if problem:
+        raise UsageError(f"run={run_id} {problem}: give a finished training, or a test of a model")
     config = strict_yaml.parse(texts[record.CONFIG_FILE], f"run={run_id}: its {record.CONFIG_FILE}")
     if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
         raise UsageError(f"run={run_id}: its {record.CONFIG_FILE} holds no settings")
@@ -77,6 +68,19 @@ def read(uri: str, run_id: str) -> Original:
         raise Failure(f"run={run_id}: its {record.PROTOCOL_FILE} can't be read: {error}") from None
     environment = texts.get(record.ENVIRONMENT_FILE, "")
     return Original(run_id, run.info.run_name or run_id, tags, config, protocol, environment)
+
+
+def _find_problem(tags: Mapping[str, str], status: str, texts: Mapping[str, str]) -> str:
+    """Return why a run can't be repeated; empty if it can. texts: its artifacts, by name."""
+    kind = tags.get(record.KIND, "")
+    if kind not in KINDS:
+        return f"is no training but {kind or 'of another program'}"
+    if kind == "evaluate" and not tags.get(record.WEIGHTS):
+        return "scored decisions that were in files"
+    if status != "FINISHED":
+        return f"is {status}"
+    missing = [name for name in (record.CONFIG_FILE, record.PROTOCOL_FILE) if name not in texts]
+    return f"has no {' and no '.join(missing)} among its artifacts" if missing else ""
 
 
 def history(uri: str, run_id: str) -> Curves:
