@@ -12,8 +12,7 @@ _NAME = r"[\w.-]*(?:pass|pwd|token|secret|credential|auth(?!or)|api_?-?key|acces
 _SECRET = re.compile(rf"((?:^|[?&;#\s])(?:{_NAME}|sig)=).*", re.I | re.S)  # from there on nothing is shown
 URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 HIDDEN = "..."
-# Settings that may hold a password, as they are recorded nowhere -> the variable that is better for it.
-SHOWN_NOWHERE = {"tracking_uri": "MLFLOW_TRACKING_URI"}
+UNRECORDED = "tracking_uri"  # setting that may hold a password, as it is recorded nowhere
 
 
 def public_uri(tracking_uri: str) -> str:

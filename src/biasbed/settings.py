@@ -22,7 +22,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from biasbed.errors import UsageError, listed, other_form
-from biasbed.redaction import SHOWN_NOWHERE, has_secret, public_setting
+from biasbed.redaction import UNRECORDED, has_secret, public_setting
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
 
 def _refuse_unwritable(name: str, text: str) -> None:
     """Raise UsageError for text that could not be recorded, or must not: a setting is in files and on the server."""
-    if name not in SHOWN_NOWHERE and has_secret(text):
+    if name != UNRECORDED and has_secret(text):
         raise UsageError(
             f"{name}={public_setting(text)}: has a password or token, and settings are recorded: leave it out"
         )

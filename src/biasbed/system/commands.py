@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from biasbed.errors import UsageError
-from biasbed.redaction import SHOWN_NOWHERE
+from biasbed.redaction import UNRECORDED
 from biasbed.system import places
 
 RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this process
@@ -34,14 +34,13 @@ def parted(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
 
 
 def refuse_logged_secrets(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for a password in a setting that we record nowhere, if `mlflow run` has logged it."""
-    for name, variable in SHOWN_NOWHERE.items():
-        value = settings.get(name, "")
-        if is_launched() and places.has_secret(value):
-            raise UsageError(
-                f"{name}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
-                f"that run, change the password, and set {variable} instead"
-            )
+    """Raise UsageError for a password in the setting that we record nowhere, if `mlflow run` has logged it."""
+    value = settings.get(UNRECORDED, "")
+    if is_launched() and places.has_secret(value):
+        raise UsageError(
+            f"{UNRECORDED}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
+            f"that run, change the password, and set {SERVER} instead"
+        )
 
 
 def note_launcher() -> None:

@@ -236,16 +236,6 @@ def write_whole(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def private_folder(path: Path) -> Path:
-    """Make a folder that nobody else can look into, and return it. If it is somebody else's, use a name of our own."""
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    if path.lstat().st_uid != os.getuid():  # also of a link
-        return private_folder(path.with_name(f"{path.name}-{os.getuid()}"))
-    path.chmod(0o700)
-    return path
-
-
 def append_line(path: Path, line: str) -> None:
     """Add a line that a power cut does not lose, to a file whose last one a kill may have cut off."""
     with named_in_errors(path), open_in_place(path) as text:

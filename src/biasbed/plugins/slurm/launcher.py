@@ -38,7 +38,7 @@ from biasbed.studies.launchers import (
 )
 from biasbed.system import places
 from biasbed.system.commands import parted
-from biasbed.system.files import private_folder, write_whole
+from biasbed.system.files import write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
 from biasbed.system.strict import parse_json
 
@@ -451,7 +451,9 @@ class SlurmLauncher(Launcher):
     def _submit(self, commands: Sequence[TrainCommand], is_double: bool) -> list[str]:
         """Submit the commands and return their job ids. Raises Failure if Slurm refuses them."""
         study = commands[0].overrides.get("study", "study")
-        executor = self._make_executor(private_folder(commands[0].home / "slurm"), f"biasbed-{record.slug(study)}")
+        executor = self._make_executor(
+            _make_private_folder(commands[0].home / "slurm"), f"biasbed-{record.slug(study)}"
+        )
         if is_double and self.options.mem_gb is not None:
             executor.update_parameters(mem_gb=2 * self.options.mem_gb)
         try:
@@ -520,3 +522,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content
+
+
+def _make_private_folder(path: Path) -> Path:
+    """Make a folder that nobody else can look into, and return it. If it is somebody else's, use a name of our own."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    if path.lstat().st_uid != os.getuid():  # also of a link
+        return _make_private_folder(path.with_name(f"{path.name}-{os.getuid()}"))
+    path.chmod(0o700)
+    return path
