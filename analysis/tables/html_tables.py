@@ -93,6 +93,11 @@ class _TableParser(html.parser.HTMLParser):
             self.tables[-1].append([])
             self.places[-1].append(self.getpos()[0])
 
+    def close(self) -> None:
+        """Read what is left, and close a cell that the page leaves open."""
+        super().close()
+        self._close_cell()
+
     def handle_data(self, data: str) -> None:
         target = self._caption if self._caption is not None else self._cell
         if target is not None:
@@ -110,7 +115,6 @@ def html_grids(text: str, source: str) -> Iterator[Grid]:
     parser = _TableParser()
     parser.feed(text)
     parser.close()
-    parser._close_cell() if parser.tables and parser.tables[-1] else None
     for table, places, head, caption in zip(
         parser.tables, parser.places, parser.num_head_rows, parser.captions, strict=True
     ):

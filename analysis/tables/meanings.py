@@ -212,7 +212,7 @@ def _machine_name(meaning: Meaning) -> Meaning | None:
     if (
         not dataset
         or (not metric and not split)
-        or dataset.lower() in ("best", "final", "last", "mean", "avg", "top", "max")
+        or dataset.lower() in say.OF_RUNS | {"best", "final", "last", "top", "max"}
     ):
         return None
     return replace(meaning, dataset=dataset, metric="_".join(metric), split=meaning.split or split)

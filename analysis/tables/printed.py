@@ -84,13 +84,14 @@ class PrintedNumbers:
 
     def heads(self) -> list[tuple[str, tuple[str, str, str]]]:
         """Return the head of each set as the table has it, with its block, data set and measure."""
-        heads: dict[int, str] = {}
+        heads: dict[int, tuple[str, tuple[str, str, str]]] = {}
         for (_, of_set), cell in self.cells.items():
-            if of_set not in heads:
+            described = self.sets[of_set]
+            if of_set not in heads and not described.is_average:
                 row, column, _ = self.position(cell)
-                heads[of_set] = column if self.are_lines_methods else row
-        sets = ((head, self.sets[of_set]) for of_set, head in heads.items())
-        return [(head, (of.block, of.name, of.metric)) for head, of in sets if not of.is_average]
+                head = column if self.are_lines_methods else row
+                heads[of_set] = head, (described.block, described.name, described.metric)
+        return list(heads.values())
 
     def with_directions(self, is_lower: Mapping[tuple[str, str, str], bool]) -> PrintedNumbers:
         """Return the table with the user's directions; averages have that of their sets, if there is one alone.

@@ -23,9 +23,6 @@ from biasbed.analysis.tables.understood import Score, Understood
 from biasbed.errors import UsageError, listed
 from biasbed.measures import LARGEST_SCORE
 
-_MEAN = re.compile(r"(?i)[\s_./-]*(?:\b|(?<=_))(?:mean|avg|average)\.?$")  # at the end of a head
-
-
 _LAST_BRACKET = re.compile(r"(.+?)\s*\(([^()]+)\)")
 
 
@@ -300,7 +297,7 @@ class ScoreReader:
         """Return the names above a column of scores, without the word that says that they are means of something."""
         path = [text.removeprefix("metrics.") for text in self.body.path(column)]
         if column in self.columns.spreads:
-            path = [_MEAN.sub("", text) for text in path]
+            path = [say.without_mean(text) for text in path]
             path = [text for text in path if text] or list(self.body.path(column))
         return tuple(path)
 

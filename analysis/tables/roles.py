@@ -266,7 +266,7 @@ def _take_spreads(body: Body, columns: TableColumns, numeric: list[int]) -> list
             spreads.append(column)
         else:
             rest.append(column)
-            key = tuple(word for word in spoken if word not in ("mean", "avg", "average"))
+            key = tuple(word for word in spoken if word not in say.OF_RUNS)
             keys.setdefault(key, column)
     for column in spreads:
         spoken = _spoken(body, column)

@@ -89,6 +89,8 @@ AVERAGES = _terms(
     gemiddelde avgs means 평균 ave aver mittel
     """
 )
+OF_RUNS = _terms("mean avg average")  # said of the mean of runs, beside a deviation
+_MEAN = re.compile(rf"(?i)[\s_./-]*(?:\b|(?<=_))(?:{'|'.join(OF_RUNS)})\.?$")
 MAYBE_AVERAGES = _terms("overall total all score final summary aggregate macro 综合 总分 gesamt")
 _AVERAGE_FILLERS = _terms(
     """
@@ -339,6 +341,11 @@ def are_flags(texts: Iterable[str]) -> bool:
 def is_ablation(name: str) -> bool:
     """Return True for the head of methods with or without a part: `w/o augmentation`, `test (after tuning)`."""
     return bool(re.match(r"(?:w/o?|with|without)\s|(?:.*\()?(?:before|after)\b", name, re.I))
+
+
+def without_mean(name: str) -> str:
+    """Return a head without the word at its end that says that it is the mean of something."""
+    return _MEAN.sub("", name)
 
 
 def is_from_elsewhere(name: str) -> bool:
