@@ -27,7 +27,6 @@ class Evidence(NamedTuple):
     averages_rows: bool  # a row averages the others
     averages_columns: bool
     bold: Sequence[tuple[int, int]]  # (row, column)
-    has_difference: bool  # of two columns, in a third
     is_mapping: bool  # of names to scores, which JSON files hold
 
 
@@ -50,8 +49,6 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         return _said(evidence.averages_columns, "as the average shows")
     if say.is_variant(evidence.head) and _by_measures(evidence):  # pretraining on some data, and its measures
         return _said(True, "as measures are")
-    if evidence.has_difference:
-        return _said(False, "as the column of their difference shows")
     for vote, why in (
         (_by_names, "by their names"),
         (_by_numbers, "as numbers are no methods"),

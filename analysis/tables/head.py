@@ -165,8 +165,6 @@ def _continues_head(grid: Grid, count: int) -> bool:
     if not cells or any("." in text or "±" in text for text in cells):
         return False
     heads = list(filter(None, head[1:]))
-    if not head[0] and row[0] and grid.has_spans and len(set(heads)) < len(cells) and not any(map(is_figure, cells)):
-        return True
     levels = zip(head[1:], row[1:], strict=True)
     if not grid.num_head_rows and not row[0] and len(set(heads)) < len(heads):  # as pandas writes two levels
         return len(set(levels)) == len(head) - 1

@@ -9,7 +9,7 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.roles import COST, DIFFERENCE, ParsedCells, TableColumns
+from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.errors import UsageError, listed
 
@@ -241,6 +241,5 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
         averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
         averages_columns=bool(averaging),
         bold=bold,
-        has_difference=len(columns.scores) == 2 and any(DIFFERENCE in reason for _, reason in columns.left_out),
         is_mapping=body.grid.format == "JSON" and not body.leaf(name_column),
     )

@@ -44,8 +44,6 @@ def find_meanings(paths: Sequence[tuple[str, ...]], hint: str = "") -> tuple[lis
     kinds = [_kind_of_level([path[level] for path in aligned], is_last=level == depth - 1) for level in range(depth)]
     if kinds[-2:] == ["name", "name"] and len({path[-1] for path in aligned}) == 1 < len(aligned):
         kinds[-1] = "none"  # one text below all names tells nothing apart
-    if kinds[-2:] == ["name", "name"] and _are_measures_above(aligned):
-        kinds[-2] = "metric"
     if "name" not in kinds and "metric" not in kinds:
         kinds = ["name" if kind == "setting" else kind for kind in kinds]
     meanings = []
@@ -75,14 +73,6 @@ def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
     ):
         return "variant"
     return "name"
-
-
-def _are_measures_above(paths: Sequence[tuple[str, ...]]) -> bool:
-    """Return True if the same names stand below each of several upper names, of which one is a measure."""
-    below: dict[str, list[str]] = {}
-    for path in paths:
-        below.setdefault(path[-2], []).append(path[-1])
-    return len(below) > 1 and len(set(map(tuple, below.values()))) == 1 and any(map(say.is_metric, below))
 
 
 def _without_backbone(text: str) -> str:
@@ -281,12 +271,6 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
         if not meaning.block and is_slash and (not re.fullmatch(r"[0-9.]+", parts[1]) or "_" in meaning.dataset):
             result.append(replace(meaning, block=parts[0], dataset=parts[1]))
             continue
-        known_set = re.match(r"(.+?)(?:[-_ ]+|\s*\()(\S.*?)\)?$", meaning.dataset)
-        if not meaning.block and known_set and title_of(known_set.group(1)):
-            others = [sibling for sibling in meanings if sibling.dataset.startswith(known_set.group(1))]
-            if len(others) > 1 and title_of(meaning.dataset) == "":
-                result.append(replace(meaning, block=known_set.group(1), dataset=known_set.group(2)))
-                continue
         result.append(meaning)
     return result
 
@@ -317,7 +301,7 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     meanings = _without_group_titles(meanings, hint, notes)
     free = [meaning for meaning in meanings if not meaning.block and meaning.dataset]
     names = [meaning.dataset for meaning in free]
-    known_set = find_known(names, hint) or _known_corruptions(names, hint)
+    known_set = find_known(names, hint)
     every = list(map(_dataset_of, meanings))
     are_single = len({meaning.block for meaning in meanings} - {""}) in (0, len(meanings))
     if not known_set and are_single and len(every) > 1 and _are_levels(every):
@@ -357,15 +341,6 @@ def _beside_parts(meaning: Meaning, blocks: set[str]) -> Meaning:
 
 def _is_free_part(meaning: Meaning, known_set: str) -> bool:
     return bool(meaning.dataset) and not meaning.block and is_part(meaning.dataset, known_set)
-
-
-def _known_corruptions(names: Sequence[str], hint: str) -> str:
-    """Return the corrupted data set if most names are corruptions, beside others such as a clean set."""
-    for left in range(1, 4):
-        for kept in (names[left:], names[:-left]):
-            if len(kept) >= 12 and (known_set := find_known(kept, hint)):
-                return known_set
-    return ""
 
 
 def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) -> list[Meaning]:

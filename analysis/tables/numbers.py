@@ -73,11 +73,10 @@ def find_decimal(texts: Iterable[str], decimal: str, source: str) -> Decimal:
             {"comma": with_comma, "point": with_point, "unclear": unclear}.get(kind, Counter()).update([figure])
     if with_comma and with_point:
         comma, point = next(iter(with_comma)), next(iter(with_point))
-        if min(len(with_comma), len(with_point)) > 0:
-            raise UsageError(
-                f"{source}: numbers are written with a comma ('{comma}') and with a point ('{point}') as decimal "
-                "sign: say which, as decimal=point or decimal=comma"
-            )
+        raise UsageError(
+            f"{source}: numbers are written with a comma ('{comma}') and with a point ('{point}') as decimal sign: "
+            "say which, as decimal=point or decimal=comma"
+        )
     if with_comma:
         return "comma"
     if unclear and not with_point and len(unclear) > 1:

@@ -56,9 +56,7 @@ def tell_apart(
         return records
     if may_hold_datasets:
         _refuse_unnamed_datasets(records, body, columns)
-    for step in (_by_sections, _by_run_names if is_export else None, _by_columns, _by_order):
-        if step is None:
-            continue
+    for step in (_by_sections, _by_columns, _by_order):
         renamed, note = step(records, body, columns)
         if renamed is not None and _first_repeat(renamed) is None:
             notes.append(note)
@@ -99,25 +97,6 @@ def _by_sections(
         section = body.sections[record.row]
         renamed.append(_with_words(record, section, columns) if section else record)
     return renamed, "methods repeat below lines of words, which are added to their names"
-
-
-def _by_run_names(
-    records: Sequence[NamedNumber], body: Body, columns: TableColumns
-) -> tuple[list[NamedNumber] | None, str]:
-    """Name runs by their own names without the data set, if these repeat over data sets."""
-    column = next((text for text in columns.texts if say.letters(body.leaf(text)) in ("name", "runname")), None)
-    if column is None:
-        return None, ""
-    renamed = []
-    for record in records:
-        name = body.grid.rows[record.row][column]
-        for text in (record.meaning.name, record.meaning.block):
-            if text and text in name:
-                name = name.replace(text, "", 1).strip("_-/ ")
-        renamed.append(replace(record, method=name or record.method))
-    if columns.dataset is None or len({record.method for record in renamed}) >= len({record.row for record in records}):
-        return None, ""
-    return renamed, "runs of one method differ in settings: they are no seeds, and named by their runs"
 
 
 def _differing(records: Sequence[NamedNumber], body: Body, columns: TableColumns) -> list[int]:
