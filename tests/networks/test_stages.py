@@ -8,13 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.models.convnext import CNBlockConfig, ConvNeXt
-from torchvision.models.swin_transformer import (
-    PatchMergingV2,
-    SwinTransformer,
-    SwinTransformerBlockV2,
-)
-from torchvision.models.vision_transformer import VisionTransformer
 
 from biasbed.algorithms.padain import Swap, swap_statistics
 from biasbed.algorithms.sagnet import Maps, Randomisation, StyleDraw, randomise_content, randomise_style
@@ -24,7 +17,6 @@ from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapChange, MapLayout
 from biasbed.networks.surgery import Window
 
 TOKENS = MapLayout("tokens", prefix=2, grid=(2, 3))
-SWIN = "timm:swin_tiny_patch4_window7_224"
 LITE = "timm:tf_efficientnet_lite0"
 SIDE = 64
 
@@ -33,29 +25,9 @@ def images(count: int = 3) -> Tensor:
     return torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
-SHAPE = {"patch_size": [4, 4], "embed_dim": 8, "depths": [1, 2, 1, 1], "num_heads": [1, 1, 2, 2], "window_size": [4, 4]}
-# torchvision's networks of each kind, small.
-TORCHVISION = {
-    "torchvision vit": lambda: VisionTransformer(SIDE, 16, 6, 2, 16, 32, num_classes=5),
-    "torchvision convnext": lambda: ConvNeXt(
-        [CNBlockConfig(8, 12, 1), CNBlockConfig(12, 16, 2), CNBlockConfig(16, 20, 1), CNBlockConfig(20, None, 1)],
-        num_classes=5,
-    ),
-    "torchvision swin": lambda: SwinTransformer(**SHAPE, num_classes=5),
-    "torchvision swin v2": lambda: SwinTransformer(
-        **SHAPE, num_classes=5, block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2
-    ),
-}
-
-
 def small(name: str) -> nn.Module:
     torch.manual_seed(0)
-    if name not in TORCHVISION:
-        return build(name, 5, image_size=SIDE).backbone.eval()
-    backbone = TORCHVISION[name]().eval()
-    for parameter in backbone.parameters():  # its ViT's head is zero at first, and its ConvNeXt's blocks nearly are
-        nn.init.normal_(parameter, std=0.2)
-    return backbone
+    return build(name, 5, image_size=SIDE).backbone.eval()
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -130,9 +102,6 @@ def test_sagnet_keeps_a_class_token_with_its_content() -> None:
         ("resnet18", [1] * 4),
         ("timm:test_efficientnet", [2, 1, 1, 1]),
         (LITE, [2, 1, 2, 2]),
-        ("torchvision vit", [1, 2, 1, 2]),
-        ("torchvision convnext", [1, 2, 2, 2]),
-        ("torchvision swin", [1, 2, 2, 2]),
     ],
 )
 def test_four_stages_are_the_whole_sequence(name: str, lengths: list[int]) -> None:
@@ -151,16 +120,11 @@ PLACES = {
     "timm:test_vit": 1 + 2 * 6,
     "timm:test_vit4": 1 + 2 * 9,
     "timm:test_convnext": 1 + 3 + 2 * 9,
-    SWIN: 1 + 3 + 2 * 12,
     LITE: 1 + 2 + 3 * 15 + 1,  # a block of two convolutions and 15 of three, between stem and head
-    "torchvision vit": 1 + 2 * 6,
-    "torchvision convnext": 1 + 3 + 2 * 5,
-    "torchvision swin": 1 + 3 + 2 * 5,
-    "torchvision swin v2": 1 + 3 + 2 * 5,
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == SWIN else ()) for n in PLACES])
+@pytest.mark.parametrize("name", PLACES)
 def test_places_of_the_main_path_come_in_the_order_of_the_forward(name: str) -> None:
     backbone = small(name)
     places, called = surgery.main_path(backbone), list[tuple[int, tuple[int, ...]]]()
@@ -180,9 +144,7 @@ def test_places_of_the_main_path_come_in_the_order_of_the_forward(name: str) -> 
     assert all(shape[0] == 2 and shape[2] == shape[3] > 1 for _, shape in called)
 
 
-@pytest.mark.parametrize(
-    "name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext", LITE, *TORCHVISION]
-)
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext", LITE])
 def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     backbone, seen = small(name), list[Tensor]()
     parts = stages.find(backbone)
@@ -196,7 +158,7 @@ def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     assert len(kept) + len({id(p) for p in [*early, *parts.tokens]}) == len(list(backbone.parameters()))
 
 
-@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", *TORCHVISION])
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext"])
 def test_masked_patches_are_those_of_the_image(name: str) -> None:
     """The stem's map has a position for each patch, which its window sees."""
     backbone = small(name)
@@ -206,9 +168,6 @@ def test_masked_patches_are_those_of_the_image(name: str) -> None:
     shapes: list[torch.Size] = []
     for site in (stem, block):
         site.older.observe(lambda maps: shapes.append(maps.shape))
-        if site.before:
-            site.computed.observe(lambda maps: shapes.append(maps.shape))
-            continue
         site.computed.module.register_forward_hook(
             lambda module, inputs, output, site=site: shapes.append(site.target_layout.read(output).shape)
         )
@@ -238,8 +197,7 @@ def test_masked_positions_of_an_efficientnet_are_those_of_its_convolutions(name:
 # name -> channels in the middle
 MIDDLES = {
     **{"mlp": 100, "simple_conv": 32, "resnet10": 128, "timm:test_resnet": 48, "timm:test_vit": 64},
-    **{"timm:test_vit4": 96, "timm:test_convnext": 32, "torchvision vit": 16, "torchvision convnext": 12},
-    **{"torchvision swin": 16, "torchvision swin v2": 16, LITE: 40},
+    **{"timm:test_vit4": 96, "timm:test_convnext": 32, LITE: 40},
 }
 
 

@@ -153,7 +153,7 @@ class Algorithm(nn.Module):
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`) and needs such a backbone
-    maps: ClassVar[bool] = False  # acts on maps between layers (`networks.stages`): a ResNet, ViT, ConvNeXt or Swin
+    maps: ClassVar[bool] = False  # acts on maps between layers, as few kinds of network have them (`networks.stages`)
     usual_backbones: ClassVar[str] = "resnet18, timm:resnet50, ..."  # for the message that refuses one
     needs_head: ClassVar[bool] = False  # uses the input of the network's last linear layer
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of labels that it can learn

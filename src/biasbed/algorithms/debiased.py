@@ -105,7 +105,7 @@ class Debiased(Algorithm):
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
         surgery.norms_to_split(backbone)
         family = stages.family_of(backbone)
-        if hparams.multi_grid and family is not None and family.has_one_size:
+        if hparams.multi_grid and family is not None and family.kind == "vit":
             raise UsageError(
                 f"hparams.multi_grid=true trains on stylised images of several sizes, and {type(backbone).__name__} "
                 "takes one size only: give hparams.multi_grid=false"

@@ -153,9 +153,9 @@ def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
     architecture = resolve(name)
     if maps and not _may_have_stages(architecture):
         raise UsageError(
-            f"backbone={name} is no ResNet of basic or bottleneck blocks, no ViT, ConvNeXt or Swin of torchvision or "
-            "timm, and no EfficientNet of timm, and the method acts on the maps between their stages: take resnet18, "
-            "timm:resnet50, ..., or another method"
+            f"backbone={name} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or EfficientNet of "
+            "timm, and the method acts on the maps between their stages: take resnet18, timm:resnet50, ..., or another "
+            "method"
         )
     if resnet and not _is_resnet(architecture):
         raise UsageError(
@@ -407,12 +407,11 @@ def _is_resnet(architecture: Architecture) -> bool:
 
 
 def _may_have_stages(architecture: Architecture) -> bool:
-    if architecture.library == "own":
-        return architecture.name in RESNETS
-    names = list_builders(architecture.library) if architecture.library in ("timm", "torchvision") else {}
-    if architecture.name not in names:  # of a hub, a folder or an optional library
+    if architecture.library in ("own", "torchvision"):
+        return _is_resnet(architecture)
+    if architecture.library != "timm" or architecture.name not in list_builders("timm"):  # of a hub or a folder
         return True
-    return not stages.CLASSES.isdisjoint(list_mentioned(architecture.library, architecture.name))
+    return not stages.CLASSES.isdisjoint(list_mentioned("timm", architecture.name))
 
 
 def _resolve_timm(name: str) -> Architecture:

@@ -1,7 +1,7 @@
-"""Stages of a network and the feature maps between its layers: ResNets, ViTs, ConvNeXts, Swins and EfficientNets.
+"""Stages of a network and the feature maps between its layers: ResNets, and ViTs, ConvNeXts and EfficientNets of timm.
 
-A ResNet, a ConvNeXt and a Swin have four stages of their own. The blocks of a ViT are shared out to four stages of
-nearly the same length. Those of an EfficientNet end where a ResNet's do: at a 4th, 8th, 16th and 32nd of the image.
+A ResNet and a ConvNeXt have four stages of their own. The blocks of a ViT are shared out to four stages of nearly the
+same length. Those of an EfficientNet end where a ResNet's do: at a 4th, 8th, 16th and 32nd of the image.
 
 Answers: Where are a network's stages, and how is a feature map read from tokens?
 """
@@ -120,53 +120,33 @@ class Place:
 
 @dataclass(frozen=True)
 class NetworkFamily:
-    """Names of the parts of a library's networks of one kind."""
+    """Names of the parts of timm's networks of one kind."""
 
-    kind: Literal["vit", "convnext", "swin", "swin_v2", "efficientnet"]
+    kind: Literal["vit", "convnext", "efficientnet"]
     stem: tuple[str, ...]  # modules before the first stage
     sequence: str  # the stages, or in a ViT the blocks
-    end: tuple[str, ...]  # modules after the last stage; the classifier comes last in torchvision's
-    library: Literal["timm", "torchvision"] = "timm"
-
-    @property
-    def has_one_size(self) -> bool:
-        """True if a network takes images of the size only that it was made for."""
-        return self.kind == "vit" or (self.kind.startswith("swin") and self.library == "timm")
+    end: tuple[str, ...]  # modules after the last stage
 
 
 _VIT = NetworkFamily("vit", ("patch_embed", "pos_drop", "patch_drop", "norm_pre"), "blocks", ("norm",))
-_SWIN_END = ("norm", "permute", "avgpool", "flatten", "head")
-# By library and by the name of its class, which a network's class or one of its bases has.
-FAMILIES: Mapping[str, Mapping[str, NetworkFamily]] = {
-    "timm": {
-        "VisionTransformer": _VIT,
-        "VisionTransformerRelPos": _VIT,
-        "Beit": _VIT,
-        "Eva": _VIT,
-        "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", ("norm_pre",)),
-        "SwinTransformer": NetworkFamily("swin", ("patch_embed",), "layers", ("norm",)),
-        "SwinTransformerV2": NetworkFamily("swin_v2", ("patch_embed",), "layers", ("norm",)),
-        "EfficientNet": NetworkFamily("efficientnet", ("conv_stem", "bn1"), "blocks", ("conv_head", "bn2")),
-    },
-    "torchvision": {
-        "VisionTransformer": NetworkFamily(
-            "vit", ("conv_proj", "encoder.dropout"), "encoder.layers", ("encoder.ln", "heads"), "torchvision"
-        ),
-        "ConvNeXt": NetworkFamily("convnext", ("features.0",), "features", ("avgpool", "classifier"), "torchvision"),
-        "SwinTransformer": NetworkFamily("swin", ("features.0",), "features", _SWIN_END, "torchvision"),
-    },
+# By the name of a class of timm, which a network's class or one of its bases has.
+FAMILIES: Mapping[str, NetworkFamily] = {
+    "VisionTransformer": _VIT,
+    "VisionTransformerRelPos": _VIT,
+    "Beit": _VIT,
+    "Eva": _VIT,
+    "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", ("norm_pre",)),
+    "EfficientNet": NetworkFamily("efficientnet", ("conv_stem", "bn1"), "blocks", ("conv_head", "bn2")),
 }
-# Names of classes whose networks can have stages. Others may have one of them in their file, but none lacks them.
-CLASSES = frozenset({"ResNet", *itertools.chain(*FAMILIES.values())})
+# Names of timm's classes whose networks can have stages. Others may have one of them in their file; none lacks them.
+CLASSES = frozenset({"ResNet", *FAMILIES})
 
 
 def family_of(backbone: nn.Module) -> NetworkFamily | None:
-    """Return the family of a ViT, ConvNeXt or Swin of timm or torchvision, or EfficientNet of timm, else None."""
+    """Return the family of a ViT, ConvNeXt or EfficientNet of timm. None for any other network."""
     for base in type(backbone).__mro__:
-        library, _, module = base.__module__.partition(".")
-        families = FAMILIES.get(library, {})
-        if module.startswith("models.") and base.__name__ in families:
-            return families[base.__name__]
+        if base.__module__.startswith("timm.models.") and base.__name__ in FAMILIES:
+            return FAMILIES[base.__name__]
     return None
 
 
@@ -196,23 +176,18 @@ def find(backbone: nn.Module) -> Stages:
             layers = resnet_parts.stages(backbone)
         except UsageError:
             raise UsageError(
-                f"{type(backbone).__name__} is no ResNet of basic or bottleneck blocks, no ViT, ConvNeXt or Swin of "
-                "torchvision or timm, and no EfficientNet of timm: this method needs one"
+                f"{type(backbone).__name__} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or "
+                "EfficientNet of timm: this method needs one"
             ) from None
         return Stages([backbone.get_submodule(name) for name in resnet_parts.STEM], [], [[layer] for layer in layers])
     names = {name for name, _ in backbone.named_modules()}
     stem = [backbone.get_submodule(name) for name in family.stem if name in names]
     modules = list(backbone.get_submodule(family.sequence).children())
-    if family.library == "torchvision" and family.kind != "vit":
-        return Stages(stem, [], _torchvision_stages(modules[1:]), _layout(backbone, family))
     if len(modules) < COUNT:
         raise UsageError(f"{type(backbone).__name__} has {len(modules)} blocks, too few for {COUNT} stages")
     starts = _efficientnet_starts(backbone) if family.kind == "efficientnet" else _even_starts(len(modules))
     stages = [modules[start:end] for start, end in itertools.pairwise(starts)]
-    tokens = list(backbone.parameters(recurse=False))
-    if family.library == "torchvision":
-        tokens += backbone.get_submodule("encoder").parameters(recurse=False)
-    return Stages(stem, tokens, stages, _layout(backbone, family))
+    return Stages(stem, list(backbone.parameters(recurse=False)), stages, _layout(backbone, family))
 
 
 def _even_starts(count: int) -> list[int]:
@@ -229,20 +204,7 @@ def _efficientnet_starts(backbone: Any) -> list[int]:
     return [0, *(last[reduction] for reduction in EFFICIENTNET_REDUCTIONS)]
 
 
-def _torchvision_stages(modules: list[nn.Module]) -> list[list[nn.Module]]:
-    """Return each stage with the downsampling before it: torchvision has both in one row."""
-    return [modules[max(0, 2 * number - 1) : 2 * number + 1] for number in range(COUNT)]
-
-
 def _layout(backbone: Any, family: NetworkFamily) -> MapLayout:
-    if family.kind == "vit" and family.library == "torchvision":
-        side = backbone.image_size // backbone.patch_size
-        return MapLayout("tokens", 1, (side, side))
-    if family.kind == "vit":
-        return MapLayout("tokens", int(backbone.num_prefix_tokens), tuple(backbone.patch_embed.grid_size))
-    return MAPS if family.kind in ("convnext", "efficientnet") else CHANNELS_LAST
-
-
-def has_module(backbone: nn.Module, name: str) -> bool:
-    """Return True if the network has a child module of this name."""
-    return isinstance(getattr(backbone, name, None), nn.Module)
+    if family.kind != "vit":
+        return MAPS
+    return MapLayout("tokens", int(backbone.num_prefix_tokens), tuple(backbone.patch_embed.grid_size))

@@ -19,17 +19,7 @@ from torch import Tensor, nn
 from biasbed.errors import UsageError
 from biasbed.networks import heads
 from biasbed.networks.resnet_parts import block_convs, residual_blocks, stages
-from biasbed.networks.stages import (
-    CHANNELS_LAST,
-    MAPS,
-    MapLayout,
-    NetworkFamily,
-    Place,
-    Stages,
-    family_of,
-    find,
-    has_module,
-)
+from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapLayout, Place, Stages, family_of, find
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -56,26 +46,23 @@ def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
 def main_path(backbone: nn.Module) -> list[Place]:
     """Return the places of the maps that the layers of a network's main path compute, in the order of the forward pass.
 
-    ResNet: after every convolution of `main_path_convs`. ViT, ConvNeXt and Swin: after every layer that mixes positions
+    ResNet: after every convolution of `main_path_convs`. ViT and ConvNeXt: after every layer that mixes positions
     (patch embedding, downsampling, depth-wise convolution, attention) and after every MLP, before what they compute is
     scaled and added to the shortcut. EfficientNet: after every convolution but those of squeeze-and-excitation. Raises
     UsageError for a network or a block of another kind.
     """
     family = family_of(backbone)
-    if family is None:
-        find(backbone)
-        return [Place(conv) for conv in main_path_convs(backbone)]
     parts = find(backbone)
-    if family.library == "torchvision":
-        return _torchvision_path(parts)
+    if family is None:
+        return [Place(conv) for conv in main_path_convs(backbone)]
     if family.kind == "convnext":
         return _convnext_path(parts)
     if family.kind == "efficientnet":
         return [Place(conv) for conv in _efficientnet_convs(backbone)]
     places = [Place(backbone.get_submodule("patch_embed.proj"))]
     for modules in parts.stages:
-        for module in modules:
-            places += _swin_stage_path(module) if family.kind.startswith("swin") else _vit_block_path(module, parts)
+        for block in modules:
+            places += [Place(_child(block, name), parts.layout) for name in ("attn", "mlp")]
     return places
 
 
@@ -85,8 +72,10 @@ def _convnext_path(parts: Stages) -> list[Place]:
         downsample = stage.get_submodule("downsample")
         places += [Place(conv) for conv in downsample.modules() if isinstance(conv, nn.Conv2d)]
         for block in stage.get_submodule("blocks").children():
-            layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
-            places += [Place(block.get_submodule("conv_dw")), Place(block.get_submodule("mlp"), layout)]
+            places += [
+                Place(block.get_submodule("conv_dw")),
+                Place(block.get_submodule("mlp"), _convnext_layout(block)),
+            ]
     return places
 
 
@@ -99,71 +88,16 @@ def _efficientnet_convs(backbone: nn.Module) -> list[nn.Conv2d]:
     ]
 
 
-def _vit_block_path(block: nn.Module, parts: Stages) -> list[Place]:
-    return [Place(_child(block, name), parts.layout) for name in ("attn", "mlp")]
-
-
-def _swin_stage_path(stage: nn.Module) -> list[Place]:
-    places = []
-    reduction = getattr(stage.get_submodule("downsample"), "reduction", None)
-    if reduction is not None:
-        places.append(Place(reduction, CHANNELS_LAST))
-    for block in stage.get_submodule("blocks").children():
-        grid = MapLayout("tokens", grid=tuple(block.input_resolution))  # type: ignore[arg-type]
-        places += [_swin_attention(block), Place(_child(block, "mlp"), grid)]
-    return places
-
-
-def _swin_attention(block: nn.Module) -> Place:
-    """Return the place of the map that a Swin's attention computes.
-
-    The attention itself sees windows. The first module that sees the whole map is, in version 2, the norm after it.
-    """
-    is_version_2 = type(block).__name__ == "SwinTransformerV2Block"
-    return Place(_child(block, "norm1" if is_version_2 else "drop_path1"), CHANNELS_LAST, is_input=True)
-
-
-def _torchvision_path(parts: Stages) -> list[Place]:
-    places = [Place(conv) for conv in nn.ModuleList(parts.stem).modules() if isinstance(conv, nn.Conv2d)]
-    for modules in parts.stages:
-        for module in modules:
-            blocks = _torchvision_blocks(module)
-            for block in blocks:
-                places += _torchvision_block_path(block, parts)
-            if not blocks:  # the downsampling before a stage: patch merging in a Swin
-                reduction = getattr(module, "reduction", None)
-                convs = [layer for layer in module.children() if isinstance(layer, nn.Conv2d)]
-                places += [Place(conv) for conv in convs] if reduction is None else [Place(reduction, CHANNELS_LAST)]
-    return places
-
-
-def _torchvision_blocks(module: nn.Module) -> list[nn.Module]:
-    """Return the blocks of a stage, or a ViT's block itself. Empty for the downsampling between stages."""
-    if has_module(module, "self_attention"):
-        return [module]
-    return [block for block in module.children() if has_module(block, "stochastic_depth")]
-
-
-def _torchvision_block_path(block: nn.Module, parts: Stages) -> list[Place]:
-    if has_module(block, "block"):  # ConvNeXt, whose MLP is the end of `block`
-        return [Place(block.get_submodule("block.0")), Place(block.get_submodule("block"))]
-    return [_torchvision_attention(block, parts), Place(_child(block, "mlp"), parts.layout)]
-
-
-def _torchvision_attention(block: nn.Module, parts: Stages) -> Place:
-    """Return the place of the map that an attention computes. A ViT's returns a pair, whose first part is dropped out.
-
-    A Swin's attention cuts the map into windows and puts them together again itself.
-    """
-    if has_module(block, "self_attention"):
-        return Place(_child(block, "dropout"), parts.layout, is_input=True)
-    return Place(_child(block, "attn"), parts.layout)
+def _convnext_layout(block: nn.Module) -> MapLayout:
+    """Return the layout of the map in the MLP of a ConvNeXt's block, and after its norm."""
+    return MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
 
 
 def _child(block: nn.Module, name: str) -> nn.Module:
-    if not has_module(block, name):
+    child = getattr(block, name, None)
+    if not isinstance(child, nn.Module):
         raise UsageError(f"{type(block).__name__} has no layer '{name}', whose map the method would change")
-    return block.get_submodule(name)
+    return child
 
 
 @dataclass(frozen=True)
@@ -204,7 +138,7 @@ class Site:
 
     The input of `source` is the older feature u [N,C,H,W]; the output of `target` is the map z [N,C',h,w]. `window` is
     the part of u that one position sees before pooling; `pool` is the pooling in between, if there is one. The layouts
-    say where u and z are in these tensors. before: z is the input of `target` instead.
+    say where u and z are in these tensors.
     """
 
     source: nn.Module
@@ -213,7 +147,6 @@ class Site:
     pool: Window | None = None
     source_layout: MapLayout = MAPS
     target_layout: MapLayout = MAPS
-    before: bool = False
 
     @property
     def older(self) -> Place:
@@ -223,7 +156,7 @@ class Site:
     @property
     def computed(self) -> Place:
         """Place of z."""
-        return Place(self.target, self.target_layout, self.before)
+        return Place(self.target, self.target_layout)
 
 
 def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
@@ -235,15 +168,12 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
     Raises UsageError for a network or a block of another kind.
     """
     family = family_of(backbone)
+    parts = find(backbone)
     if family is None:
-        find(backbone)
         sites = [stem_site(backbone)]
         for stage in range(1, num_stages + 1):
             sites += first_block_sites(backbone, stage)
         return sites
-    parts = find(backbone)
-    if family.library == "torchvision":
-        return _torchvision_sites(parts, num_stages)
     if family.kind == "efficientnet":
         conv, norm = parts.stem
         sites = [Site(conv, norm, window_of(conv))]
@@ -270,39 +200,12 @@ def _efficientnet_site(blocks: nn.Module) -> Site:
     return Site(layers[number], layers[number + 1], window_of(layers[number]))
 
 
-def _torchvision_sites(parts: Stages, num_stages: int) -> list[Site]:
-    stem = parts.stem[0]
-    first = next(module for module in stem.modules() if isinstance(module, nn.Conv2d))
-    stem_layout = parts.layout if parts.layout == CHANNELS_LAST else MAPS
-    sites = [Site(first, stem, window_of(stem), target_layout=stem_layout)]
-    for modules in parts.stages[:num_stages]:
-        block = _torchvision_blocks(modules[-1] if len(modules) == 2 else modules[0])[0]
-        if has_module(block, "block"):
-            window, norm = window_of(block.get_submodule("block.0")), block.get_submodule("block.2")
-            sites.append(Site(block, norm, window, target_layout=CHANNELS_LAST))
-            continue
-        attention = _torchvision_attention(block, parts)
-        site = Site(block, attention.module, Window(), source_layout=parts.layout, target_layout=attention.layout)
-        sites.append(replace(site, before=attention.is_input))
-    return sites
-
-
 def _block_site(stage: nn.Module, parts: Stages) -> Site:
-    """Return the site in the first block of a stage, or in a ViT's block."""
-    block = next(stage.get_submodule("blocks").children()) if has_module(stage, "blocks") else stage
-    if has_module(block, "conv_dw"):
-        layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
-        return Site(block, _child(block, "norm"), window_of(block.conv_dw), target_layout=layout)
-    is_swin = parts.layout == CHANNELS_LAST
-    attention = _swin_attention(block) if is_swin else Place(_child(block, "attn"), parts.layout)
-    return Site(
-        block,
-        attention.module,
-        Window(),
-        source_layout=parts.layout,
-        target_layout=attention.layout,
-        before=attention.is_input,
-    )
+    """Return the site in the first block of a ConvNeXt's stage, or in a ViT's block."""
+    if parts.layout == MAPS:
+        block: Any = next(stage.get_submodule("blocks").children())
+        return Site(block, _child(block, "norm"), window_of(block.conv_dw), target_layout=_convnext_layout(block))
+    return Site(stage, _child(stage, "attn"), Window(), source_layout=parts.layout, target_layout=parts.layout)
 
 
 def stem_site(resnet: nn.Module) -> Site:
@@ -341,7 +244,7 @@ class Tail(nn.Module):
 
 
 class TimmTail(nn.Module):
-    """Last stages of a ViT, ConvNeXt, Swin or EfficientNet of timm, with its norm, pooling and classifier.
+    """Last stages of a ViT, ConvNeXt or EfficientNet of timm, with its norm, pooling and classifier.
 
     Maps what enters the first of these stages to logits [N,K]. `backbone` has the network's names and modules without
     those before that stage.
@@ -383,32 +286,13 @@ class TimmTail(nn.Module):
         return cast(Tensor, backbone.forward_head(x))
 
 
-class ClassToken(nn.Module):
-    """Selection of the first token: [N,P,C] -> [N,C]."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, 0]
-
-
-def _torchvision_tail(backbone: nn.Module, family: NetworkFamily, stage: int) -> nn.Sequential:
-    """Return the last stages of torchvision's network and the modules behind them, the classifier last."""
-    kept: list[nn.Module] = []
-    for modules in find(backbone).stages[stage - 1 :]:
-        kept += modules
-    *norms, last = (backbone.get_submodule(name) for name in family.end)
-    between = [ClassToken()] if family.kind == "vit" else []
-    return nn.Sequential(*kept, *norms, *between, last)
-
-
-def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail | nn.Sequential:
+def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
     """Return stage `stage` (1 to 4) to the end as one module, which shares the network's modules.
 
     Raises UsageError for a network of another kind, or one whose last stages need more than the map before them.
     """
-    family = family_of(backbone)
-    if family is not None:
-        is_timm = family.library == "timm"
-        return TimmTail(backbone, stage) if is_timm else _torchvision_tail(backbone, family, stage)
+    if family_of(backbone) is not None:
+        return TimmTail(backbone, stage)
     layers = [layer for (layer,) in find(backbone).stages[stage - 1 :]]
     pool = "avgpool" if hasattr(backbone, "avgpool") else "global_pool"  # torchvision's name, timm's name
     fc = backbone.get_submodule("fc")
@@ -552,8 +436,8 @@ def middle(backbone: nn.Module) -> Middle:
     before = [*parts.stem, *first, *second]
     feature_info: Any = getattr(backbone, "feature_info", None)
     family = family_of(backbone)
-    is_timm = family is not None and family.library == "timm" and family.kind != "efficientnet"
-    channels = int(feature_info[1]["num_chs"]) if is_timm else _last_channels(before)
+    says_channels = family is not None and family.kind != "efficientnet"
+    channels = int(feature_info[1]["num_chs"]) if says_channels else _last_channels(before)
     return Middle(before, parts.input_of(3), channels, parts.tokens)
 
 
