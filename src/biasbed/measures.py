@@ -269,7 +269,6 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "lost_share": _lost_share,  # of how far the first is above chance, what the others' mean lacks
     "share": _share,  # of the first value in the sum of both
 }
-OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs
 
 
 def derive(

@@ -133,21 +133,12 @@ def protocol(*declared: Derived, sets: tuple[SetRecord, ...] = SETS) -> Protocol
     return Protocol("toy", sets, ("train",), ("val",), "val/accuracy/val", derived=declared)
 
 
-OTHER_UNIT = Derived("test", "gap", "ab", "difference", ("test/accuracy/a", "test/accuracy/b"), unit="points")
 SHOWN = dataclasses.replace(SETS[0], headline="ac_score")
 WRONG: Mapping[str, tuple[Protocol, str]] = {
     "no such function": (protocol(of("m", "maen", "a")), "by 'maen': there is no such function; did you mean 'mean'?"),
     "no such input": (
         protocol(of("m", "mean", "a", "bb")),
         "derives test/accuracy/m from test/accuracy/bb, which no set gives; did you mean 'test/accuracy/b'?",
-    ),
-    "accuracies and losses": (
-        protocol(Derived("test", "both", "m", "mean", ("test/accuracy/a", "test/loss/a"))),
-        "derives test/both/m: mean needs one unit and one direction, which accuracy and loss and both don't have",
-    ),
-    "another direction": (
-        protocol(of("m", "mean", "a", higher_is_better=False)),
-        "in another unit or direction than other values of 'accuracy'",
     ),
     "nothing gives the headline": (
         protocol(sets=(SHOWN,)),
@@ -159,16 +150,6 @@ WRONG: Mapping[str, tuple[Protocol, str]] = {
         "from test/accuracy/a: what validates may know nothing of tests",
     ),
     "no metric's name": (protocol(of("Mean", "mean", "a")), "it should be val or test, a measure and a name, of a-z"),
-    "columns of one block without a mean": (
-        protocol(
-            dataclasses.replace(OTHER_UNIT, block="x"), sets=tuple(dataclasses.replace(one, block="x") for one in SETS)
-        ),
-        "accuracy and gap of the block 'x' have no common mean: call what stands for the block like it",
-    ),
-    "domains of some inputs": (
-        protocol(of("m", "mean", "a", "b", training=("art",))),
-        "it has 2 inputs, and 1 domains that they need",
-    ),
 }
 
 

@@ -13,7 +13,6 @@ from biasbed.settings import nearest
 
 LETTERS = "a-z, 0-9, _ and -"
 MEAN_ERROR: Final = "mean_error"
-OTHER_NUMBER = "{} takes another number of inputs or references"
 
 
 def mean_error(phase: str, measure: str, name: str, conditions: Sequence[str]) -> record.Derived:
@@ -78,7 +77,7 @@ def missing(declaration: record.Derived, metrics: Mapping[str, float], test_doma
     if not inputs:
         return "none of the domains that it is derived of is trained on"
     if not lost:
-        return OTHER_NUMBER.format(declaration.function)
+        return f"{declaration.function} takes another number of inputs or references"
     return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
 
 
@@ -109,42 +108,20 @@ def metrics_of(set_record: record.SetRecord, phase: str) -> Iterator[str]:
 
 
 def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
-    """Return the protocol. Raises UsageError if a value can't be derived or contradicts others of its measure."""
+    """Return the protocol. Raises UsageError if a value can't be derived, or a set's headline is given by nothing."""
     suite, available = f"the suite '{protocol.suite}'", set(measured)
     for metric in sorted(available):
         if record.parse_metric(metric) is None:
             raise UsageError(f"{suite} measures '{metric}': names of sets, groups and conditions are of {LETTERS}")
-    kinds = {name: (row.unit, row.higher_is_better) for name, row in measures.MEASURES.items()}
     for declaration in protocol.derived:
-        metric, kind = declaration.metric, (declaration.unit, declaration.higher_is_better)
         if problem := _input_problem(declaration, available):
-            raise UsageError(f"{suite} derives {metric}{problem}")
-        if kinds.setdefault(declaration.measure, kind) != kind:
-            raise UsageError(
-                f"{suite} derives {metric} in another unit or direction than other values of '{declaration.measure}'"
-            )
-        if problem := _unit_problem(declaration, kinds):
-            raise UsageError(f"{suite} derives {metric}{problem}")
-        available.add(metric)
+            raise UsageError(f"{suite} derives {declaration.metric}{problem}")
+        available.add(declaration.metric)
     for set_record in protocol.sets:
         metric = str(record.MetricName("test", set_record.headline, set_record.name))
         if metric not in available:
             raise UsageError(f"{suite} shows {metric} of the set '{set_record.name}', which nothing gives")
-    _check_blocks(protocol, kinds)
     return protocol
-
-
-def _check_blocks(protocol: record.Protocol, kinds: Mapping[str, tuple[str, bool]]) -> None:
-    """Raise UsageError if the columns of a block differ in unit or direction: such values have no mean."""
-    for block in dict.fromkeys(column.block for column in protocol.columns if column.block):
-        columns = [column for column in protocol.columns if column.block == block]
-        counted = [column for column in columns if column.name == block] or columns
-        if len({(kinds[column.headline][0], column.higher_is_better) for column in counted}) > 1:
-            headlines = " and ".join(dict.fromkeys(column.headline for column in counted))
-            raise UsageError(
-                f"the suite '{protocol.suite}': {headlines} of the block '{block}' have no common mean: "
-                "call what stands for the block like it"
-            )
 
 
 def _input_problem(declaration: record.Derived, available: Collection[str]) -> str:
@@ -161,29 +138,4 @@ def _input_problem(declaration: record.Derived, available: Collection[str]) -> s
             return f" from {name}, which no set gives{nearest(name, available)}"
         if declaration.phase == "val" and name.startswith("test/"):
             return f" from {name}: what validates may know nothing of tests"
-    if len(declaration.training) not in (0, len(declaration.inputs)):
-        return f": it has {len(declaration.inputs)} inputs, and {len(declaration.training)} domains that they need"
-    # A share of what is above chance has no value at chance, and a ratio of errors none without errors.
-    tried = ([value] * len(declaration.inputs) for value in (0.5, 1.0))
-    if all(measures.derive(function, values, declaration.references) is None for values in tried):
-        return f": {OTHER_NUMBER.format(function)}"
-    return ""
-
-
-def _unit_problem(declaration: record.Derived, kinds: Mapping[str, tuple[str, bool]]) -> str:
-    """Return why inputs of unlike units or directions can't be combined, like `_input_problem`.
-
-    kinds: (unit, higher is better) by measure.
-    """
-    parsed = map(record.parse_metric, declaration.inputs)
-    inputs = [name.measure for name in parsed if name is not None]
-    if declaration.function == "difference":
-        names = dict.fromkeys(inputs)
-    elif declaration.function in measures.OF_ONE_KIND:
-        names = dict.fromkeys([*inputs, declaration.measure])
-    else:
-        return ""
-    default = measures.UNKNOWN.unit, measures.UNKNOWN.higher_is_better
-    if len({kinds.get(name, default) for name in names}) > 1:
-        return f": {declaration.function} needs one unit and one direction, which {' and '.join(names)} don't have"
     return ""
