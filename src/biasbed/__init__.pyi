@@ -146,7 +146,6 @@ def train(
     ema: Mapping[str, Any] = ...,
     precision: Literal["fp32", "bf16", "fp16"] = ...,
     compile: bool = ...,
-    gradient_checkpointing: bool = ...,
     device: Literal["auto", "cpu", "cuda"] = ...,
     nproc: Union[int, Literal["auto"]] = ...,
     corrupt: Literal["stop", "skip"] = ...,

@@ -399,9 +399,6 @@ class Config:
     ema: Ema = Ema()
     precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", "arithmetic; fp16 with a dynamic loss scale")
     compile: bool = setting(False, "torch.compile the networks for training (docs/recipes.md)")
-    gradient_checkpointing: bool = setting(
-        False, "compute the blocks' activations anew in the backward pass: less memory, same numbers", identity=False
-    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda if there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
     corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or continue without it")

@@ -1,4 +1,4 @@
-"""Layers of a backbone beside timm's: layer decay, stochastic depth, gradient checkpointing, compilation."""
+"""Layers of a backbone beside timm's: layer decay, stochastic depth, compilation."""
 
 from __future__ import annotations
 
@@ -87,33 +87,13 @@ def test_a_network_without_stochastic_depth_is_refused(name: str) -> None:
     assert made(name, settings=NetworkSettings(drop_path=0.0)).channels == 3
 
 
-# --- computed again, and compiled -------------------------------------------------------------------------------------
+# --- compiled ---------------------------------------------------------------------------------------------------------
 
 
 def gradients(network: Network) -> list[Tensor]:
     torch.manual_seed(1)
     network.train()(torch.rand(2, 3, 160, 160)).square().sum().backward()
     return [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-
-
-def test_checkpointed_gradients_are_the_same_with_stochastic_depth() -> None:
-    plain, again = (made("timm:test_vit", settings=NetworkSettings(drop_path=0.5)) for _ in range(2))
-    layers.checkpoint_networks(again)
-    assert again.backbone.grad_checkpointing
-    for one, other in zip(gradients(plain), gradients(again), strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("timm:test_resnet", "norms with running statistics, which would move twice"),
-        ("vit_b_16", "can't do without its blocks' activations"),
-    ],
-)
-def test_a_network_that_can_not_be_checkpointed_is_refused(name: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        layers.checkpoint_blocks(made(name).backbone)
 
 
 def test_compilation_is_of_training_steps_and_leaves_the_keys() -> None:

@@ -163,7 +163,6 @@ class Algorithm(nn.Module):
     # step is accumulated from parts.
     coupled: ClassVar[bool] = False
     smooths_labels: ClassVar[bool] = True  # its classification losses are the task's, which `label_smoothing` changes
-    recomputes: ClassVar[bool] = True  # a network's blocks give the same when they are computed again
     at_least: ClassVar[int] = 2  # images that a process needs in each part of a step
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys

@@ -18,7 +18,7 @@ from biasbed.compute.optim import ParameterRoles, make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim, config_class
 from biasbed.errors import Failure, UsageError, shown
-from biasbed.networks import compilation, layers
+from biasbed.networks import layers
 from biasbed.networks.features import compute_features
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
@@ -71,9 +71,9 @@ def start_algorithm(config: Any, group: Group, make: Callable[[], Algorithm]) ->
     """
     torch.manual_seed(config.seed)
     algorithm = make()
-    if config.gradient_checkpointing:
-        layers.checkpoint_networks(algorithm)
     if config.compile:
+        from biasbed.networks import compilation
+
         compilation.compile_networks(algorithm)
     group.share_module(algorithm)
     group.seed(config.seed)

@@ -50,9 +50,6 @@ class MLDG(DomainERM):
         "paper2020": {**PAPER_2020, "hparams.beta": OPEN, "hparams.n_meta_test": OPEN, "hparams.pairing": "ring"}
     }
 
-    # A trial step replaces the weights for the forward pass alone; blocks computed again would not have them.
-    recomputes: ClassVar[bool] = False
-
     hparams: HParams
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:

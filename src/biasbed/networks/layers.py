@@ -1,14 +1,12 @@
-"""Layers of a backbone: the layer that each parameter is in, stochastic depth, and gradient checkpointing."""
+"""Layers of a backbone: the layer that each parameter is in, and stochastic depth."""
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from biasbed.errors import UsageError
 from biasbed.networks.network import Network
@@ -123,30 +121,3 @@ def no_drop_path_error(name: str, rate: float) -> UsageError:
         f"network.drop_path={rate:g}: {name} has no stochastic depth; leave it out, or take a network that has it, as "
         "timm:vit_base_patch16_224, timm:convnext_base or timm:resnet50"
     )
-
-
-# --- gradient checkpointing -------------------------------------------------------------------------------------------
-
-
-def checkpoint_networks(module: nn.Module) -> None:
-    """Checkpoint the blocks of every network in a module that can do so."""
-    for network in networks_in(module):
-        with contextlib.suppress(UsageError):  # a method's small second network; the configured one was checked before
-            checkpoint_blocks(network.backbone)
-
-
-def checkpoint_blocks(backbone: nn.Module) -> None:
-    """Compute the activations of a timm backbone's blocks anew in the backward pass. Raises UsageError if it can't.
-
-    Batch norm is refused: its running statistics would move twice in a step.
-    """
-    name = type(backbone).__name__
-    if any(isinstance(module, _NormBase) and module.track_running_stats for module in backbone.modules()):
-        raise UsageError(f"{name} has norms with running statistics, which would move twice in each step")
-    switch = getattr(backbone, "set_grad_checkpointing", None)
-    if switch is None:
-        raise UsageError(f"{name} can't do without its blocks' activations; timm's ViTs, Swins and ConvNeXts can")
-    try:
-        switch(True)
-    except (AssertionError, NotImplementedError, AttributeError):
-        raise UsageError(f"timm's {name} does not support it") from None

@@ -1,15 +1,13 @@
-"""Checks of recipe settings before a training starts: layer decay, label smoothing, checkpointing and compilation."""
+"""Checks of recipe settings before a training starts: layer decay, label smoothing and compilation."""
 
 from __future__ import annotations
-
-import copy
 
 from biasbed import networks
 from biasbed.algorithms.base import Algorithm
 from biasbed.compute.device import choose_device
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
-from biasbed.networks import compilation, layers
+from biasbed.networks import layers
 
 
 def refuse_unmet(config: Config, algorithm: type[Algorithm]) -> None:
@@ -21,9 +19,9 @@ def refuse_unmet(config: Config, algorithm: type[Algorithm]) -> None:
         )
     if config.optim.layer_decay != 1:
         _refuse_without_layers(config)
-    if config.gradient_checkpointing:
-        _refuse_checkpointing(config, algorithm)
     if config.compile:
+        from biasbed.networks import compilation
+
         compilation.refuse_no_compiler(choose_device(config.device, config.nproc)[0])
 
 
@@ -35,13 +33,3 @@ def _refuse_without_layers(config: Config) -> None:
             f"optim.layer_decay={config.optim.layer_decay:g}: {error}; take a network of timm, a ResNet or a ViT of "
             "torchvision, or leave it out"
         ) from None
-
-
-def _refuse_checkpointing(config: Config, algorithm: type[Algorithm]) -> None:
-    if algorithm.surgery or algorithm.maps or not algorithm.recomputes:
-        raise NotApplicable(f"gradient_checkpointing=yes: {config.algorithm} can't compute a network's blocks twice")
-    backbone = copy.deepcopy(networks.skeleton(networks.resolve(config.backbone)))
-    try:
-        layers.checkpoint_blocks(backbone)
-    except UsageError as error:
-        raise UsageError(f"gradient_checkpointing=yes: backbone={config.backbone}: {error}") from None

@@ -28,7 +28,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import Network, compilation, frozen
+from biasbed.networks import Network, frozen
 from biasbed.networks.features import FeatureStore
 from biasbed.settings import flatten
 from biasbed.suites import derived
@@ -109,8 +109,12 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
 @contextlib.contextmanager
 def _one_line_errors(config: Config) -> Iterator[None]:
     """Raise Failure with one line for what a GPU, another process or a compiler does to a training."""
-    compiler_errors = compilation.convert_errors() if config.compile else contextlib.nullcontext()
-    with compiler_errors, convert_errors():
+    with contextlib.ExitStack() as stack:
+        if config.compile:
+            from biasbed.networks import compilation
+
+            stack.enter_context(compilation.convert_errors())
+        stack.enter_context(convert_errors())
         yield
 
 
@@ -121,6 +125,8 @@ def _measured_machine(config: Config) -> Iterator[Callable[[], dict[str, float]]
         if not config.compile:
             yield machine.take_means
             return
+        from biasbed.networks import compilation
+
         with contextlib.closing(compilation.CompilationClock()) as clock:
 
             def take() -> dict[str, float]:
