@@ -88,10 +88,8 @@ def test_the_whole_way(
     x = np.random.default_rng(1).random((5, channels, 14, 14), dtype=np.float32)
     expected = models.find(str(folder / "best.ckpt")).predict(torch.from_numpy(x)).detach().numpy()
     (output,) = run.outputs.model_outputs
-    loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
-    raw = loaded.get_raw_model()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(raw, expected, rtol=1e-4, atol=1e-5)
-    assert len(loaded.predict({"image": list(x)})) == 5
+    loaded = mlflow.pytorch.load_model(f"models:/{output.model_id}")
+    np.testing.assert_allclose(loaded(torch.from_numpy(x)).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
     testing = {**given, "model": str(folder / "last.ckpt")}
     assert cli.main(words("evaluate", testing)) == 0, capsys.readouterr().err
     (tested,) = all_runs(tracking, kind="evaluate")

@@ -47,7 +47,7 @@ class TrainedRun:
 
     @property
     def model(self) -> str:
-        """Address of its logged model, for `mlflow.pyfunc.load_model`. Raises UsageError if none was logged."""
+        """Address of its logged model, for `mlflow.pytorch.load_model`. Raises UsageError if none was logged."""
         outputs = active_run(resolve_uri("auto"), self.id).outputs if self.id else None
         models = outputs.model_outputs if outputs is not None else []
         if not models:

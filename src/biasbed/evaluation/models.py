@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from biasbed import algorithms, networks, record
@@ -24,9 +19,7 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.presets import TESTING, is_within
 from biasbed.compute import checkpoint
-from biasbed.data.transforms import USUAL
 from biasbed.errors import UsageError, first_line
-from biasbed.evaluation import served_images
 from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
 from biasbed.networks.lineage import content_hash
@@ -40,7 +33,7 @@ if TYPE_CHECKING:
     from biasbed.suites.sets import EvaluationSet
 
 # Requirements of an exported network. MLflow would infer them in a process of its own, which takes ten seconds.
-TO_SERVE = ("mlflow", "torch", "numpy", "pandas", "pillow")
+TO_LOAD = ("mlflow", "torch", "numpy")
 
 
 class Predict(nn.Module):
@@ -57,41 +50,36 @@ class Predict(nn.Module):
 def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     """Log a checkpoint's weights to its run as an MLflow model with signature, input example and card.
 
-    named: the method, if it is the user's own.
-
-    The model is exported by torch.export: it loads without pickled code. As a pyfunc it takes images and returns names
-    of classes and scores (`served_images`). As a PyTorch model it takes tensors of any batch size and returns logits.
+    named: the method, if it is the user's own. The model is exported by torch.export: it loads without pickled code,
+    and maps images of any batch size to logits.
     """
     import mlflow
     from mlflow import MlflowClient
 
-    algorithm, config, classes, values, task, _ = from_checkpoint(best, named)
+    algorithm, config, classes, values, _, _ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
-    outputs, channels = algorithm.setup.num_classes, config.network.channels
-    settings = image_settings(values, channels, classes, task)
-    image = (channels, settings["size"], settings["size"])
+    side = _tested_size(values)
+    image, outputs = (config.network.channels, side, side), algorithm.setup.num_classes
     mlflow.set_tracking_uri(uri)
     run = MlflowClient(uri).get_run(run_id)
     with tempfile.TemporaryDirectory() as temporary:
-        exported = Path(temporary) / "network"
-        _export(algorithm, exported, image, outputs)
-        (exported / served_images.SETTINGS_FILE).write_text(json.dumps(settings))
-        model_uri = _log_flavor(_ImageFlavor(exported, settings), run, uri, Path(temporary) / "model")
+        model_uri = _log_exported(Predict(algorithm).eval(), image, outputs, run, uri, Path(temporary) / "model")
     note = run.data.tags.get(notes.NOTE, "")
     tags = {notes.NOTE: card(model_uri, image, classes, outputs, note)}
     mlflow.set_logged_model_tags(model_uri.rpartition("/")[2], tags)
 
 
-def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
-    """Log a model to a run as `Model.log` of MLflow does, saved into a new folder; return the model's address.
+def _log_exported(module: nn.Module, image: Sequence[int], outputs: int, run: Any, uri: str, folder: Path) -> str:
+    """Log a module to a run as `Model.log` of MLflow does, saved into a new folder; return the model's address.
 
     `Model.log` reads the history of each metric of the run, to copy those of one step to the model: half of all
-    requests of a training. The tracker sends the model's metrics itself.
+    requests of a training. The tracker sends the model's metrics itself. image: shape [C,S,S] of an input.
     """
     import mlflow
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
-    from mlflow.models import Model
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import Schema, TensorSpec
 
     client, run_id = MlflowClient(uri), run.info.run_id
     logged = mlflow.initialize_logged_model(
@@ -101,12 +89,21 @@ def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
         experiment_id=run.info.experiment_id,
     )
     model_id, status = logged.model_id, LoggedModelStatus.FAILED
+    signature = ModelSignature(
+        Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
+        Schema([TensorSpec(np.dtype(np.float32), (-1, outputs))]),
+    )
     try:
-        model = Model(artifact_path=logged.artifact_location, run_id=run_id, model_uuid=model_id, model_id=model_id)
-        flavor.save_model(str(folder), model)
-        mlflow.pyfunc.load_model(str(folder)).predict(model.load_input_example(str(folder)))  # or it is not logged
-        for compiled in folder.rglob("__pycache__"):
-            shutil.rmtree(compiled)
+        mlflow.pytorch.save_model(
+            module,
+            folder,
+            mlflow_model=Model(
+                artifact_path=logged.artifact_location, run_id=run_id, model_uuid=model_id, model_id=model_id
+            ),
+            signature=signature,
+            input_example=np.random.default_rng(0).random((2, *image), dtype=np.float32),
+            pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in TO_LOAD],
+        )
         client.log_model_artifacts(model_id, str(folder))
         client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])  # the run has no model that is not whole
         status = LoggedModelStatus.READY
@@ -115,103 +112,10 @@ def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
     return f"models:/{model_id}"
 
 
-def _export(algorithm: Algorithm, folder: Path, image: Sequence[int], outputs: int) -> None:
-    """Save the network as an MLflow model of PyTorch: float32 [N,C,S,S] in [0,1] -> logits."""
-    import mlflow
-    from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
-
-    signature = ModelSignature(
-        Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
-        Schema([TensorSpec(np.dtype(np.float32), (-1, outputs))]),
-    )
-    mlflow.pytorch.save_model(
-        Predict(algorithm).eval(),
-        folder,
-        signature=signature,
-        input_example=np.random.default_rng(0).random((2, *image), dtype=np.float32),
-        pip_requirements=_requirements(),
-    )
-
-
-def _requirements() -> list[str]:
-    return [f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE]
-
-
-def image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[str], task: Task) -> dict[str, Any]:
-    """Return how images become the network's input, as in the tests of its training (`ImageClassifier`).
-
-    Images are prepared as photographs, if the suite has them, else as its stimuli. values: settings of the training, by
-    dotted name.
-    """
-    group = "preprocess" if "preprocess.size" in values else "stimuli"
-    size = values.get(f"{group}.size", "auto")
-    size = values["image_size"] if size == "auto" else int(size)
-    resize = values.get(f"{group}.resize")
-    short, share = resize, None
-    if group == "preprocess":
-        short = round(size / USUAL) if resize == "auto" else int(values["preprocess.resize"])
-        if values.get("preprocess.crop_first"):
-            share = USUAL if resize == "auto" else size / short
-    return {
-        "size": size,
-        "short": short,
-        "share": share,
-        "crop": values.get("preprocess.crop", "centre") if group == "preprocess" else "centre",
-        "interpolation": values.get(f"{group}.interpolation", "bilinear"),
-        "channels": channels,
-        "classes": list(classes),
-        "several": task.several,
-    }
-
-
-class _ImageFlavor:
-    """Flavour by which MLflow saves: a pyfunc that takes images, and the PyTorch model inside it."""
-
-    def __init__(self, exported: Path, settings: Mapping[str, Any]) -> None:
-        self.exported, self.settings = exported, settings
-
-    def save_model(self, path: str, mlflow_model: Any) -> None:
-        """Save the model to a folder, with signature, example and the loader's code."""
-        import mlflow
-        import pandas as pd
-        from mlflow.models import Model, ModelSignature
-        from mlflow.types import ColSpec, DataType, Schema
-        from mlflow.types.schema import AnyType, Array
-
-        signature = ModelSignature(
-            Schema([ColSpec(AnyType(), served_images.COLUMN)]),
-            Schema(
-                [
-                    *(ColSpec(DataType.string, "class"), ColSpec(DataType.double, "score")),
-                    *(ColSpec(Array(DataType.string), "classes"), ColSpec(Array(DataType.double), "scores")),
-                ]
-            ),
-        )
-        mlflow.pyfunc.save_model(
-            path,
-            mlflow_model=mlflow_model,
-            loader_module=Path(served_images.__file__).stem,
-            data_path=str(self.exported),
-            code_paths=[served_images.__file__],
-            signature=signature,
-            input_example=pd.DataFrame({served_images.COLUMN: [self._example()]}),
-            pip_requirements=_requirements(),
-        )
-        flavor = Model.load(str(self.exported)).flavors["pytorch"]
-        data = f"{mlflow_model.flavors['python_function']['data']}/{flavor['model_data']}"
-        mlflow_model.add_flavor("pytorch", **{**flavor, "model_data": data})
-        mlflow_model.save(str(Path(path) / "MLmodel"))
-
-    def _example(self) -> Any:
-        """Return an image in base64, or as an array."""
-        size, channels = self.settings["size"], self.settings["channels"]
-        if channels not in (1, 3):  # no file has so many
-            return np.zeros((channels, size, size)).tolist()
-        pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG")
-        return base64.b64encode(buffer.getvalue()).decode()
+def _tested_size(values: Mapping[str, Any]) -> int:
+    """Return the pixels per side at which a training's tests had images. values: its settings, by dotted name."""
+    size = values.get("preprocess.size", values.get("stimuli.size", "auto"))
+    return int(values["image_size"] if size == "auto" else size)
 
 
 def model_name(tags: Mapping[str, str]) -> str:
@@ -233,9 +137,6 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
         "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
         "It is exported (torch.export) as it computes in evaluation, in any mode: `eval()` and `train()` "
         "change nothing. The second line lets programs call them.",
-        "As a pyfunc it takes images as paths, bytes, base64 or arrays, and gives names of classes and scores:",
-        f'```python\nimport mlflow.pyfunc\n\nmodel = mlflow.pyfunc.load_model("{uri}")\n'
-        'model.predict({"image": ["a.png"]})\n```',
         note,
     )
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.make import Trained, from_checkpoint
 from biasbed.compute import checkpoint
+from biasbed.data.transforms import USUAL
 from biasbed.errors import Failure, first_line
-from biasbed.evaluation.models import image_settings
 from biasbed.networks import renaming, resolve
 from biasbed.networks.backbones import CONFIG_FILES, RESNETS, Architecture
 from biasbed.networks.library import CROPS
@@ -59,7 +59,7 @@ def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> M
     where: name of the checkpoint in messages. method: the user's own method, if it is one.
     """
     trained = from_checkpoint(best, method, where)
-    settings = image_settings(trained.settings, trained.config.network.channels, trained.classes, trained.task)
+    settings = _image_settings(trained)
     reason = "the method decides with more than one network that timm has"
     for network in _networks(trained.algorithm):
         try:
@@ -154,6 +154,31 @@ def crop_share(size: int, short: int) -> float:
     return share
 
 
+def _image_settings(trained: Trained) -> dict[str, Any]:
+    """Return how images become the network's input, as in the tests of its training.
+
+    Images are prepared as photographs, if the suite has them, else as its stimuli.
+    """
+    values = trained.settings
+    group = "preprocess" if "preprocess.size" in values else "stimuli"
+    size = values.get(f"{group}.size", "auto")
+    size = values["image_size"] if size == "auto" else int(size)
+    resize = values.get(f"{group}.resize")
+    short, share = resize, None
+    if group == "preprocess":
+        short = round(size / USUAL) if resize == "auto" else int(values["preprocess.resize"])
+        if values.get("preprocess.crop_first"):
+            share = USUAL if resize == "auto" else size / short
+    return {
+        "size": size,
+        "short": short,
+        "share": share,
+        "crop": values.get("preprocess.crop", "centre") if group == "preprocess" else "centre",
+        "interpolation": values.get(f"{group}.interpolation", "bilinear"),
+        "channels": trained.config.network.channels,
+    }
+
+
 def _is_equal(folder: Path, trained: Trained) -> bool:
     """Return True if timm's model of the folder decides as the run's method does, to the last bit."""
     images = probe_images(trained)
@@ -164,7 +189,7 @@ def _is_equal(folder: Path, trained: Trained) -> bool:
 
 def probe_images(trained: Trained, count: int = PROBES) -> Tensor:
     """Return random images [N,C,S,S] of the size that the run was tested on."""
-    settings = image_settings(trained.settings, trained.config.network.channels, trained.classes, trained.task)
+    settings = _image_settings(trained)
     generator = torch.Generator().manual_seed(0)
     return torch.rand(count, settings["channels"], settings["size"], settings["size"], generator=generator)
 
