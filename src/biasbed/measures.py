@@ -89,7 +89,6 @@ _MEASURES = {
     "conflicting_images": Measure(
         "number of images whose bias is that of another class", "images", of_biases=True, has_direction=False
     ),
-    "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
     "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),
     "texture_accuracy": Measure("fraction of conflicting images decided for the texture's class", has_direction=False),

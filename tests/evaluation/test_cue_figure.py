@@ -25,9 +25,9 @@ def test_published_counts_give_the_published_shape_biases() -> None:
 
 
 def test_words_choose_people_or_everybody() -> None:
-    assert [one.is_human for one in observers.chosen(["humans"])] == [True] * 10
-    assert len(observers.chosen(["humans", "published"])) == len(observers.observers()) == 26
-    assert observers.chosen(["a.csv"]) == ()
+    assert [one.is_human for one in observers.chosen("humans")] == [True] * 10
+    assert len(observers.chosen("published")) == len(observers.observers()) == 26
+    assert observers.chosen("none") == ()
 
 
 def test_a_category_has_a_point_for_every_observer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_category_has_a_point_for_every_observer(tmp_path: Path, monkeypatch: 
 
 
 def test_the_table_is_ordered_and_names_its_sources() -> None:
-    lines = cue_figure.table({"mine": decided("mine", 0.5)}, observers.chosen(["published"]))
+    lines = cue_figure.table({"mine": decided("mine", 0.5)}, observers.chosen("published"))
     values = [float(next(word for word in line.split() if word.startswith(("0.", "1.")))) for line in lines[1:]]
     assert values == sorted(values, reverse=True)
     assert len(values) == 16 + 1 + 1  # networks, the people as one, and ours
@@ -57,7 +57,4 @@ def test_sets_without_their_categories_are_refused() -> None:
     with pytest.raises(UsageError, match="none of the sets tested here has these"):
         evaluate_model._counted_observers("humans", [])
     assert evaluate_model._counted_observers("none", []) == ()
-    with pytest.raises(UsageError, match="humans or published"):
-        evaluate_model._observer_files("people")
-    assert evaluate_model._observer_files("humans,published") == ()
     assert CUES == ("shape", "texture")

@@ -201,14 +201,3 @@ def test_a_finished_test_is_left_alone_or_made_anew_as_one_says(
         folder.name.removesuffix(f"-{tags[record.RUN_KEY][:8]}") for folder in run_folders(tmp_path / "home")
     )
     assert names == sorted(["net", "net-day", f"net-{tags[record.RUN_KEY][:8]}-2"])
-
-
-def test_a_part_is_refused_before_the_files_of_others_are_read(
-    net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = tmp_path / "people.csv"
-    answers.write_text("object_response,category\ncat,cat\n")  # which would be refused
-    assert cli.main([*net, "--limit=5", f"--compare={answers}"]) == 2
-    told = capsys.readouterr().err
-    assert "compare= takes whole sets, on which the others have decided, and limit= a part" in told
-    assert "lacks the column" not in told

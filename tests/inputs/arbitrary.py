@@ -25,9 +25,9 @@ from biasbed.datasets.biased import DivisionRequest
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.errors import UsageError
-from biasbed.evaluation.observer_files import read_observers
 from biasbed.plugins.deepfashion.data_set import _read_garments
 from biasbed.plugins.layouts import layout_file
+from biasbed.plugins.recorded_answers import trials
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table
@@ -223,7 +223,7 @@ KINDS = {
     "label map": Kind("map.yaml", read_own, **_yaml(MAPS)),
     "names": Kind("names.yaml", lambda path: display_names.load(str(path)), **_yaml("erm: Baseline\nmine: Ours")),
     "layout": Kind("layout.yaml", lambda path: layout_file.read(str(path)), **_yaml(LAYOUT)),
-    "decisions": Kind("d.csv", lambda path: read_observers([path]), _csv(HEADER, TRIAL, NEXT_TRIAL)),
+    "decisions": Kind("d.csv", lambda path: trials.read([path]), _csv(HEADER, TRIAL, NEXT_TRIAL)),
     "sweep": Kind("results.jsonl", _read_sweep, **_json({"args": JOB, "step": 0, "loss": 0.5, **ACCURACIES})),
     "sweep's table": Kind(
         "sweep.csv",

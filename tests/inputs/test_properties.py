@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from biasbed import cli, record
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, printed
-from biasbed.evaluation.observer_files import read_observers, split_paths
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand
@@ -150,7 +149,6 @@ def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
     settled(lambda: parse_seeds(value))
     settled(lambda: expand({"suite": "debiasing", "data.severity": word, "train": word}, {}))
     settled(lambda: backbones.check_name(word))
-    settled(lambda: read_observers(split_paths(f"{word}.csv")))
     assert record.slug(word) == record.slug(record.slug(word)) != ""
     record.parse_metric(word)
 

@@ -142,17 +142,15 @@ def test_columns_of_conditions(trained: Callable[[str], Path]) -> None:
 def test_a_tested_model_has_the_same_values(
     trained: Callable[[str], Path], tracking: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And its decisions are compared with others' condition by condition: an image has one name under all of them."""
     folder = trained(FOGGED)
     words = ["evaluate", "--model", str(folder / "last.ckpt"), "--suite", FOGGED, "--device", "cpu", "--workers", "0"]
-    others = str(folder / record.predictions_file("fogged", "last"))
-    assert cli.main([*words, "--compare", others]) == 0
+    assert cli.main(words) == 0
     (run,) = all_runs(tracking, kind="evaluate")
     trained_values = {name: value for name, value in history(folder)[2].items() if name.startswith("test/")}
     assert trained_values.items() <= run.data.metrics.items()
     said = capsys.readouterr().out
     assert f"fog_mean  accuracy        {100 * trained_values['test/accuracy/fog_mean']:.2f} %" in said
-    assert said.count(" 144 ") == 2  # the set's images, and those that both have decided on
+    assert said.count(" 144 ") == 1  # the set's images
 
 
 def test_a_set_that_does_not_fit_a_model_takes_along_what_is_derived_of_it() -> None:

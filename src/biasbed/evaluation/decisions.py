@@ -1,24 +1,21 @@
 """Decisions on images, made by a model tested here, a model tested elsewhere or people in an experiment.
 
-`prediction_files.py` writes and reads them, `observer_files.py` reads those of others. This module loads no torch.
+`prediction_files.py` writes and reads them. This module loads no torch.
 
 Answers: Where is an accuracy computed?
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from biasbed import measures
 from biasbed.data.names import Coded, Names, photographs
-from biasbed.datasets.classes import image_name
-from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, ece, rms, rms_reference
 
@@ -48,8 +45,7 @@ class Decisions:
     If images have several labels, an image's label is all of their names, joined by +, and so is the decision on it.
 
     A model that is tested here sees every image once. In an experiment an observer may see an image in several
-    sessions, and several observers see the same images: then there are more trials than images (`identified`,
-    `pooled`).
+    sessions, and several observers see the same images: then there are more trials than images.
     """
 
     observer: str
@@ -385,123 +381,3 @@ def _accuracies(names: Coded, right: np.ndarray) -> dict[str, float]:
     """Return the accuracy keyed by name, sorted by name."""
     images, correct = names.counts(), names.counts(right)
     return {name: measures.accuracy(correct[name], images[name]) for name in sorted(images) if images[name]}
-
-
-# --- several observers ------------------------------------------------------------------------------------------------
-
-
-def identified(answers: Sequence[Decisions]) -> list[Decisions]:
-    """Return the observers of one set with a number for every image; images of the same name have the same number.
-
-    Raises UsageError as `image_keys` does.
-    """
-    keys = image_keys(answers)
-    numbers: dict[str, int] = {}
-    identified = []
-    for decisions, names in zip(answers, keys, strict=True):
-        image = np.array([numbers.setdefault(name, len(numbers)) for name in names])
-        identified.append(replace(decisions, image=image))
-    return identified
-
-
-def pooled(answers: Sequence[Decisions]) -> Decisions:
-    """Return the trials of several observers of one kind as one, each trial with its image and its observer."""
-    numbered = identified(answers)
-    kinds: set[str] = set()
-    images: list[str] = []
-    labels: list[str] = []
-    chosen: list[str] = []
-    biases: list[str] = []
-    classes: set[str] = set()
-    for decisions in answers:
-        images.extend(decisions.images)
-        labels.extend(decisions.label)
-        chosen.extend(decisions.decision)
-        if decisions.bias is not None:
-            biases.extend(decisions.bias)
-        classes.update(decisions.classes)
-        kinds.add(decisions.kind)
-    (kind,) = kinds
-    return Decisions(
-        observer=f"all {kind}",
-        set=answers[0].set,
-        images=Names(images),
-        label=Coded.from_names(labels),
-        decision=Coded.from_names(chosen),
-        classes=tuple(sorted(classes)),
-        bias=Coded.from_names(biases) if len(biases) == len(labels) else None,
-        kind=kind,
-        image=np.concatenate([decisions.image_of_trial for decisions in numbered]),
-        member=np.repeat(np.arange(len(answers)), [len(decisions.label) for decisions in answers]),
-        cues=answers[0].cues,
-        has_all_classes=all(decisions.has_all_classes for decisions in answers),
-    )
-
-
-# --- error consistency ------------------------------------------------------------------------------------------------
-
-
-def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
-    """Return a name for the image of each trial of each observer, so that equal names are equal images.
-
-    Takes the shortest names that no observer answers twice in one session. The shortest is the bare name; then come the
-    bare name with its condition, as an experiment may show an image under several, and both with one folder, with two,
-    and so on. Last comes the whole id, unless there are sessions or conditions: there it would name a trial. Raises
-    UsageError if none will do.
-    """
-    ids = [list(decisions.images) for decisions in answers]
-    depth = max(image.count("/") for image in itertools.chain.from_iterable(ids))
-    for folders in range(depth + 1):
-        names = _shorten(answers, folders)
-        if _find_repeated(answers, names) is None:
-            return names
-        with_conditions = _with_conditions(answers, names)
-        if _find_repeated(answers, with_conditions) is None:
-            return with_conditions
-    has_trials = any(not (decisions.session is None and decisions.condition is None) for decisions in answers)
-    repeated = _find_repeated(answers, with_conditions if has_trials else ids)
-    if repeated is None:
-        return ids
-    observer, image = repeated
-    raise UsageError(
-        f"{observer} answers the same image more than once in a session ({image}): give the files of one experiment"
-    )
-
-
-def _shorten(answers: Sequence[Decisions], folders: int) -> list[list[str]]:
-    """Return the names of the images with this many folders."""
-    names = []
-    for decisions in answers:
-        names.append([image_name(image, folders) for image in decisions.images])
-    return names
-
-
-def _with_conditions(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the names of the images, each with the condition that it is shown under."""
-    shown = []
-    for decisions, of_observer in zip(answers, names, strict=True):
-        shown.append(list(map("/".join, zip(_conditions_of(decisions), of_observer, strict=True))))
-    return shown
-
-
-def _conditions_of(decisions: Decisions) -> Sequence[str]:
-    if decisions.condition is None:
-        return [""] * len(decisions.images)
-    return decisions.condition.tolist()
-
-
-def _find_repeated(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> tuple[str, str] | None:
-    """Return the first (observer, name) that is answered for a second time in one session; None if there is none."""
-    for decisions, of_observer in zip(answers, names, strict=True):
-        seen = set()
-        for session_and_name in zip(sessions_of(decisions), of_observer, strict=True):
-            if session_and_name in seen:
-                return decisions.observer, session_and_name[1]
-            seen.add(session_and_name)
-    return None
-
-
-def sessions_of(decisions: Decisions) -> Sequence[str]:
-    if decisions.session is None:
-        return [""] * len(decisions.images)
-    return decisions.session.tolist()

@@ -22,13 +22,10 @@ from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, report
 from biasbed.evaluation.card_page import CardPage, check_path
-from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
-from biasbed.evaluation.observer_files import check_answers, read_observers, split_paths
-from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
@@ -45,7 +42,6 @@ from biasbed.system.processes import interruptible, keep_freed_memory
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
 
-COUNTED = (published.HUMANS, published.PUBLISHED)
 SCALED_SIZES = ("preprocess.size", "preprocess.resize", "stimuli.resize", "stimuli.size")  # with image_size
 
 
@@ -55,7 +51,6 @@ class Evaluation:
 
     model: models.TestedModel
     suite: OpenSuite
-    observers: Mapping[str, Sequence[Decisions]]  # set -> other observers of its images
     job: EvaluationJob
     counted: Sequence[PublishedObserver] = ()  # people and networks whose counts are known
 
@@ -64,7 +59,6 @@ class Results(NamedTuple):
     """Decisions of a model on all sets, and everything that is computed from them."""
 
     stored: StoredDecisions
-    pairs: list[ObserverPair]
     metrics: dict[str, float]  # by name
     tables: DecisionTables  # of plug-ins
 
@@ -139,7 +133,7 @@ def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: boo
 def results_text(evaluation: Evaluation, results: Results) -> str:
     """Return the tables of an evaluation, as they are printed."""
     suite = evaluation.suite
-    lines = [report.text(results.stored.decisions, results.pairs, "set", suite.left_out)]
+    lines = [report.text(results.stored.decisions, "set", suite.left_out)]
     lines += report.derived(without_shown(suite.derivations, results.tables), results.metrics)
     for table in results.tables.values():
         lines += ["", *table.lines] if table.lines else []
@@ -147,10 +141,7 @@ def results_text(evaluation: Evaluation, results: Results) -> str:
 
 
 def _describe_sets(evaluation: Evaluation, decided: Sequence[Decisions]) -> DecidedSets:
-    """Return the model's decisions beside those of the other observers, as plug-ins are given them."""
-    answers: list[Decisions] = []
-    for name, observers in evaluation.observers.items():
-        answers += [replace(observer, set=name) for observer in observers]
+    """Return the model's decisions as plug-ins are given them."""
     scores = evaluation.job.config.scores
     return DecidedSets(
         decided=decided,
@@ -159,7 +150,6 @@ def _describe_sets(evaluation: Evaluation, decided: Sequence[Decisions]) -> Deci
         calibrating=scores.calibrating(()),  # without training, no set is one of validation
         observer=evaluation.job.row,
         derived=evaluation.suite.derivations,
-        others=answers,
     )
 
 
@@ -186,7 +176,7 @@ def track(job: EvaluationJob, results: Results) -> str:
 def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
     decided = results.stored.decisions
-    report.write(folder, decided, results.pairs, results.tables)
+    report.write(folder, decided, results.tables)
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
@@ -212,11 +202,6 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
     """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
     config = _config(options, flags, model)
-    if _observer_files(options.compare) and config.limit is not None:
-        raise UsageError(
-            "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
-        )
-    answers = read_observers(_observer_files(options.compare))
     outputs.refuse_unfit(suites.make_suite(config), model, config)
     suite = suites.open_suite(config)
     if model.transform is not None:
@@ -230,7 +215,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
     counted = _counted_observers(options.compare, suite.testing)
-    return Evaluation(model, suite, _match_observers(answers, suite.testing), job, counted)
+    return Evaluation(model, suite, job, counted)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
@@ -300,27 +285,9 @@ def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Te
     return build(suite.Settings, {**values, "resume": options.resume})
 
 
-# --- other observers --------------------------------------------------------------------------------------------------
-
-
-def _split_compare(compare: str) -> list[str]:
-    return [part.strip() for part in compare.split(",")]
-
-
-def _observer_files(compare: str) -> tuple[Path, ...]:
-    """Return the files of other observers. Raises UsageError for a word that is neither a file nor known."""
-    names = [name for name in _split_compare(compare) if name not in ("none", *COUNTED)]
-    files = split_paths(",".join(names))
-    if names and not files:
-        raise UsageError(
-            f"compare={compare}: give files of decisions (.csv, .parquet), {' or '.join(COUNTED)}, separated by commas"
-        )
-    return files
-
-
 def _counted_observers(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:
     """Return people and networks whose counts are known. Raises UsageError if no set has their cues and categories."""
-    observers = published.chosen(_split_compare(compare))
+    observers = published.chosen(compare)
     categories = published.categories()
     fitting = []
     for evaluation_set in sets:
@@ -332,41 +299,6 @@ def _counted_observers(compare: str, sets: Sequence[EvaluationSet]) -> tuple[Pub
             f"({', '.join(CATEGORIES_16[:3])}, ...), and none of the sets tested here has these"
         )
     return observers
-
-
-def _match_observers(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> dict[str, list[Decisions]]:
-    """Return the observers of each set's images. Raises UsageError if an observer's set can't be told."""
-    ids = {evaluation_set.name: evaluation_set.source.ids for evaluation_set in sets}
-    by_set: dict[str, list[Decisions]] = {}
-    for observer in observers:
-        by_set.setdefault(matching_set(observer, ids), []).append(observer)
-    for evaluation_set in sets:
-        if evaluation_set.name not in by_set:
-            continue
-        source = evaluation_set.source
-        answers = [with_first_labels(evaluation_set, observer) for observer in by_set[evaluation_set.name]]
-        by_set[evaluation_set.name] = answers
-        check_answers(answers, evaluation_set.labels if evaluation_set.task.several else source.classes)
-        # Compare the set's own labels with the observers', so that differences are noticed before any work is done.
-        labels = name_labels(evaluation_set, source.y)
-        own_labels = Decisions(
-            "the set", evaluation_set.name, source.names, labels, labels, source.classes, condition=source.shown
-        )
-        consistency([own_labels, *answers])
-    return by_set
-
-
-def compare_observers(evaluation: Evaluation, tested: Sequence[Decisions]) -> list[ObserverPair]:
-    """Compare the model, by its decisions, with every other observer."""
-    observers = evaluation.observers
-    sets_by_name = {evaluation_set.name: evaluation_set for evaluation_set in evaluation.suite.testing}
-    pairs: list[ObserverPair] = []
-    for decisions in tested:
-        if decisions.set in observers:
-            model = with_first_labels(sets_by_name[decisions.set], decisions)
-            compared = consistency([model, *observers[decisions.set]])
-            pairs += [pair for pair in compared if pair.a == model.observer]
-    return pairs
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------
@@ -424,15 +356,13 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
 
 
 def measure_decisions(evaluation: Evaluation, stored: StoredDecisions) -> Results:
-    """Compute everything from the decisions; metrics are measured and derived ones, error consistency and speed."""
-    suite, pairs = evaluation.suite, compare_observers(evaluation, stored.decisions)
+    """Compute everything from the decisions; metrics are measured and derived ones, and speed."""
+    suite = evaluation.suite
     metrics = stored.measure()
     sets = _describe_sets(evaluation, stored.decisions)
     metrics |= measure_sets(sets)
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
-    for pair in pairs:
-        metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa
     if stored.images:
         metrics["time/evaluation_seconds"] = stored.seconds
         metrics["time/images_per_second"] = stored.images / stored.seconds
-    return Results(stored, pairs, metrics, make_tables(sets))
+    return Results(stored, metrics, make_tables(sets))

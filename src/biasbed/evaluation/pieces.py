@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from biasbed.data.names import Coded, Names
 from biasbed.data.source import Source
-from biasbed.datasets.classes import image_name
 from biasbed.evaluation.decisions import CUES, SHORTCUT, Decisions
 from biasbed.suites.sets import EvaluationSet
 
@@ -142,27 +140,3 @@ def name_labels(evaluation_set: EvaluationSet, y: np.ndarray) -> Coded:
     combinations, number = np.unique(y > 0, axis=0, return_inverse=True)
     names = ["+".join(itertools.compress(evaluation_set.labels, combination)) for combination in combinations]
     return Coded(number.reshape(-1), names)
-
-
-def with_first_labels(evaluation_set: EvaluationSet, decisions: Decisions) -> Decisions:
-    """Return an observer's decisions on the set's images with one label per image, to compare them with another's.
-
-    If an image has several right labels, a decision is recorded with the label that it hit. Here the first one stands
-    for all of them. A label that is none of them stays, and so do decisions on other images.
-    """
-    accepted = evaluation_set.source.accepted
-    if accepted is None:
-        return decisions
-    classes = evaluation_set.source.classes
-    rows = {image_name(name): row for row, name in enumerate(evaluation_set.source.ids)}
-    number = {name: k for k, name in enumerate(classes)}
-    labels, chosen = list(decisions.label), list(decisions.decision)
-    for trial, image in enumerate(decisions.images):
-        row = rows.get(image_name(image))
-        right = () if row is None else np.flatnonzero(accepted[row])
-        if row is None or number.get(labels[trial]) not in right:
-            continue
-        labels[trial] = classes[evaluation_set.source.y[row]]
-        if number.get(chosen[trial]) in right:
-            chosen[trial] = labels[trial]
-    return replace(decisions, label=Coded.from_names(labels), decision=Coded.from_names(chosen))

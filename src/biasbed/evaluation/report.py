@@ -1,4 +1,4 @@
-"""Report of an evaluation, as text and as CSV files: a table of sets, shape bias and error consistency."""
+"""Report of an evaluation, as text and as CSV files: a table of sets, and shape bias."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decision_tables import DecisionTables
 from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, OF_CONFLICTS, Decisions
 from biasbed.evaluation.intervals import (
@@ -122,17 +121,7 @@ def count_groups(decisions: Decisions) -> dict[str, int]:
     return counts
 
 
-def consistency_row(pair: ObserverPair) -> dict[str, Any]:
-    """Return one line of `error_consistency.csv`."""
-    return {**vars(pair), "kappa": pair.kappa}
-
-
-def write(
-    folder: Path,
-    answers: Sequence[Decisions],
-    pairs: Sequence[ObserverPair],
-    of_plugins: DecisionTables | None = None,
-) -> None:
+def write(folder: Path, answers: Sequence[Decisions], of_plugins: DecisionTables | None = None) -> None:
     """Write the CSV files, without files that would be empty. of_plugins: tables of plug-ins."""
     bias_rows = []
     for decisions in answers:
@@ -141,7 +130,6 @@ def write(
     tables: dict[str, list[dict[str, Any]]] = {
         record.EVALUATION_FILE: [set_row(decisions) for decisions in answers],
         record.SHAPE_BIAS_FILE: bias_rows,
-        record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
     }
     for name, table in (of_plugins or {}).items():
         tables[name] = [dict(row) for row in table.rows]
@@ -163,12 +151,7 @@ def _cell(value: Any) -> Any:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text(
-    answers: Sequence[Decisions],
-    pairs: Sequence[ObserverPair],
-    name: str = "set",
-    left_out: Mapping[str, str] | None = None,
-) -> str:
+def text(answers: Sequence[Decisions], name: str = "set", left_out: Mapping[str, str] | None = None) -> str:
     """Return all that is printed.
 
     name: the column that tells the lines apart, `set` or `observer`. By observer, only those that stand for all
@@ -180,10 +163,6 @@ def text(
         stands_for_kind = decisions.member is not None or kinds.count(decisions.kind) == 1
         if name == "set" or stands_for_kind:
             lines += _cue_block(decisions, getattr(decisions, name))
-    if pairs:
-        has_one_model = all(pair.a == pairs[0].a for pair in pairs)
-        table = _pairs(pairs) if has_one_model else _matrix(pairs)
-        lines += ["", *table]
     if left_out:
         lines += [f"left out: {reason}" for reason in left_out.values()]
     return "\n".join(lines)
@@ -192,7 +171,7 @@ def text(
 def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     """Return the lines of the table of sets or observers: images, accuracy with interval, calibration, shape bias."""
     rows = [set_row(decisions) for decisions in answers]
-    counts = _count_columns(rows)
+    counts = count_columns(rows)
     biases = []
     for decisions in answers:
         takes_column = name == "observer" and decisions.cues == CUES
@@ -206,7 +185,7 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
         cells += [percentage(row["accuracy"]), percentages(row["accuracy_low"], row["accuracy_high"])]
         cells.append("" if math.isnan(row["ece"]) else percentage(row["ece"]))
         if has_bias:
-            cells.append("" if bias is None else _number(bias.shape_bias))
+            cells.append("" if bias is None else number(bias.shape_bias))
         table.append(cells)
         accuracy = len(counts) + 3  # its column
         if not math.isnan(row["accuracy_observers_low"]):
@@ -260,7 +239,7 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
     if not rows:
         return []
     total, *classes = rows
-    counts = _count_columns([total])
+    counts = count_columns([total])
     right, wrong = decisions.cues
     share = "shape bias" if decisions.cues == CUES else f"share of the {right}"
     lines = [
@@ -281,12 +260,12 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
     table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
     for row in classes:
         numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
-        table.append([row["class"], *numbers, _number(row["shape_bias"])])
+        table.append([row["class"], *numbers, number(row["shape_bias"])])
     lines += [f"  {line}" for line in aligned(table, left=(0,))]
     return lines
 
 
-def _count_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def count_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the columns of counts: trials have one only if some images have several."""
     if any(row["trials"] != row["images"] for row in rows):
         return ("images", "trials")
@@ -314,29 +293,5 @@ def _shape_bias_intervals(decisions: Decisions, total: Mapping[str, Any]) -> str
     return f"{_PERCENT} interval over images {interval}, over the {number} observers {over_observers}"
 
 
-def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
-    columns = _count_columns([vars(pair) for pair in pairs])
-    table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
-    for pair in pairs:
-        counts = [str(getattr(pair, key)) for key in (*columns, "both_right", "both_wrong")]
-        table.append([pair.a, pair.b, pair.set, *counts, _number(pair.kappa)])
-    return aligned(table, left=(0, 1, 2))
-
-
-def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
-    """Return a table of the kappa of all pairs, below the diagonal; columns have the numbers of the rows."""
-    kappa: dict[frozenset[str], str] = {}
-    names: dict[str, None] = {}
-    for pair in pairs:
-        names.update(dict.fromkeys((pair.a, pair.b)))
-        kappa[frozenset((pair.a, pair.b))] = _number(pair.kappa)
-    table = [["", "error consistency (kappa)", *map(str, range(1, len(names)))]]
-    for number, name in enumerate(names):
-        cells = [kappa.get(frozenset((name, earlier)), "") for earlier in list(names)[:number]]
-        empty = [""] * (len(names) - 1 - number)
-        table.append([str(number + 1), name, *cells, *empty])
-    return aligned(table, left=(1,))
-
-
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4f}"

@@ -74,8 +74,6 @@ def people() -> tuple[PublishedObserver, ...]:
     return tuple(observer for observer in observers() if observer.is_human)
 
 
-def chosen(values: Sequence[str]) -> tuple[PublishedObserver, ...]:
-    """Return the observers that the values of `compare=` choose."""
-    if PUBLISHED in values:
-        return observers()
-    return people() if HUMANS in values else ()
+def chosen(value: str) -> tuple[PublishedObserver, ...]:
+    """Return the observers that a value of `compare=` chooses."""
+    return {HUMANS: people(), PUBLISHED: observers()}.get(value, ())

@@ -10,12 +10,12 @@ import pytest
 
 from biasbed import measures, record
 from biasbed.evaluation import cue_figure, intervals, report
-from biasbed.evaluation import decisions as decisions_module
 from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.plugins.cues import cue_profile
 from biasbed.plugins.cues.cue_profile import CueValue
 from biasbed.plugins.cues.derivations import derive
+from biasbed.plugins.recorded_answers.observers import pool
 from biasbed.published import observers
 
 CLASSES = ("a", "b", "c", "d")
@@ -274,7 +274,7 @@ def test_the_interval_of_the_shape_bias_is_wilson_s_everywhere(
 
 def test_answers_of_several_observers_to_one_image_are_drawn_together() -> None:
     answers = [["a", "a", "b", "b"] * 30, ["a", "a", "b", "c"] * 30]
-    pooled = decisions_module.pooled([decide_conflicts(*choices) for choices in answers])
+    pooled = pool([decide_conflicts(*choices) for choices in answers])
     low, high = intervals.shape_bias_interval(pooled)
     hit, either = pooled.right, pooled.decision != "c"
     assert (low, high) == ratio_interval(hit, either, pooled.image_of_trial)
@@ -282,7 +282,7 @@ def test_answers_of_several_observers_to_one_image_are_drawn_together() -> None:
     alone = measures.wilson(int(hit.sum()), int(either.sum()))
     assert high - low > 1.2 * (alone[1] - alone[0])
     # If every image has the same share, resamples do not differ: the sample size is the number of images.
-    same = decisions_module.pooled([decide_conflicts("a", "a"), decide_conflicts("b", "b")])
+    same = pool([decide_conflicts("a", "a"), decide_conflicts("b", "b")])
     assert intervals.shape_bias_interval(same) == pytest.approx(measures.wilson(1, 2))
     nobody = decide_conflicts("c", "c")
     assert all(map(math.isnan, intervals.shape_bias_interval(nobody)))

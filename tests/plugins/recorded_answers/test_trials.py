@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
-from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.decisions import identified, image_keys, pooled
-from biasbed.evaluation.observer_files import read_observers, split_paths
+from biasbed.evaluation.command import split_files
+from biasbed.plugins.recorded_answers.consistency import consistency, make_table
+from biasbed.plugins.recorded_answers.observers import identify_images, image_keys, pool, read_observers
 from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
 
 
@@ -31,7 +31,7 @@ def test_subjects_over_several_files_are_put_together(tmp_path: Path) -> None:
     assert (one.observer, two.observer) == ("subject-01", "subject-02")
     found = [counts for counts in (one.cue_counts(), two.cue_counts()) if counts is not None]
     assert [(counts.decisions, counts.shape, counts.texture) for counts in found] == [(6, 2, 3)] * 2
-    whole = pooled([one, two]).cue_counts()
+    whole = pool([one, two]).cue_counts()
     assert whole is not None
     assert (whole.decisions, whole.shape, whole.texture) == (12, 4, 6)
     assert consistency([one, two])[0].kappa == 1
@@ -60,11 +60,11 @@ def in_sessions(path: Path, subject: str, *sessions: Sequence[Trial]) -> Path:
 
 def test_an_image_in_several_sessions_is_one_image(tmp_path: Path) -> None:
     trials, other = conflicts(MIXED), conflicts(["bear"] * 3 + ["car"] * 3 + ["dog"] * 3)
-    (one,) = identified(read_observers([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
+    (one,) = identify_images(read_observers([in_sessions(tmp_path / "a.csv", "subject-01", trials, other[::-1])]))
     row, scores = report.cue_rows(one)[0], report.set_row(one)
     assert (row["images"], row["trials"], row["shape"], row["texture"]) == (6, 12, 2 + 6, 3)
     assert (scores["images"], scores["trials"], scores["correct"]) == (9, 18, 5 + 9)
-    assert report.consistency_row(consistency([one, one])[0])["trials"] == 18
+    assert make_table(consistency([one, one])).rows[0]["trials"] == 18
 
 
 def test_sessions_are_compared_with_their_own_and_a_model_with_all(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_trials_without_conflicts_are_a_set_of_their_own(tmp_path: Path) -> None
 
 
 def test_files_are_told_from_other_models() -> None:
-    assert [path.name for path in split_paths("a.csv, /tmp/b.parquet")] == ["a.csv", "b.parquet"]
-    assert split_paths("timm:resnet50.a1_in1k") == ()
-    assert split_paths("a.csv,model.ckpt") == ()
+    assert [path.name for path in split_files("a.csv, /tmp/b.parquet")] == ["a.csv", "b.parquet"]
+    assert split_files("timm:resnet50.a1_in1k") == []
+    assert split_files("a.csv,model.ckpt") == []
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,13 @@ NO_ANSWER = "na"
 LISTED = 5  # names in a message
 
 
-def check_answers(answers: Sequence[Decisions], classes: Collection[str] = ()) -> None:
-    """Check the answers of a set's observers against its categories.
-
-    classes: the set's classes. Without any, the categories are the observers' classes, and their images' labels and
-    cues.
+def check_answers(answers: Sequence[Decisions]) -> None:
+    """Check the answers of a set's observers against its categories: their classes, and their images' labels and cues.
 
     Raises UsageError if an answer misspells a category, if answers are WordNet ids and the categories are not, or if no
     answer is a category. Prints a warning that lists any other unknown answers, which count as wrong.
     """
-    categories = set(classes) or _collect_categories(answers)
+    categories = _collect_categories(answers)
     _warn_of_spellings("category", "categories", categories)
     conditions: set[str] = set()
     for decisions in answers:

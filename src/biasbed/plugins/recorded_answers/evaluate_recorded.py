@@ -22,13 +22,14 @@ from biasbed.data.names import Coded, Names
 from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, decisions, prediction_files, report
-from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets
 from biasbed.evaluation.decisions import CUES, MODELS, OF_CONFLICTS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
-from biasbed.evaluation.observer_files import check_answers, read_observers
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.options import EvaluateOptions
+from biasbed.plugins.recorded_answers.answer_names import check_answers
+from biasbed.plugins.recorded_answers.consistency import ObserverPair, consistency, make_table, pair_lines
+from biasbed.plugins.recorded_answers.observers import identify_images, pool, read_observers
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import derived
@@ -172,7 +173,7 @@ def _write_files(
 ) -> None:
     """Write the tables and figures of a run. They show all observers; plug-ins' tables are the run's own."""
     shown = list(itertools.chain.from_iterable(of_set.shown for of_set in observers_by_set.values()))
-    report.write(folder, shown, pairs, run.tables)
+    report.write(folder, shown, {record.CONSISTENCY_FILE: make_table(pairs), **run.tables})
     for name, of_set in observers_by_set.items():
         drawn = list(filter(cue_figure.has_bias, of_set.shown))
         if len(drawn) > shape_bias_figure.MOST:
@@ -188,7 +189,10 @@ def _print_results(
 ) -> None:
     for name, of_set in observers_by_set.items():
         print(f"{name}:")
-        print(report.text(of_set.shown, [pair for pair in pairs if pair.set == name], "observer"))
+        print(report.text(of_set.shown, "observer"))
+        agreement = pair_lines([pair for pair in pairs if pair.set == name])
+        if agreement:
+            print("\n".join(["", *agreement]))
     printed = []
     for run in runs:
         printed += [["", f"{run.name}:", *table.lines] for table in run.tables.values() if table.lines]
@@ -227,7 +231,7 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
     by_set: dict[str, list[Decisions]] = {}
     for observer in answers:
         by_set.setdefault(observer.set, []).append(observer)
-    return {name: decisions.identified(observers) for name, observers in by_set.items()}
+    return {name: identify_images(observers) for name, observers in by_set.items()}
 
 
 def _make_jobs(options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun]) -> list[EvaluationJob]:
@@ -291,7 +295,7 @@ def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
         by_kind.setdefault(observer.kind, []).append(observer)
     pooled = []
     for observers in by_kind.values():
-        pooled.append(observers[0] if len(observers) == 1 else decisions.pooled(observers))
+        pooled.append(observers[0] if len(observers) == 1 else pool(observers))
     return pooled
 
 

@@ -22,7 +22,7 @@ from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
 
 # Measures that may lie outside of 0 to 1 although they are shown in percent.
-UNBOUNDED = ("gap_r", "error_consistency", *measures.RATIOS)
+UNBOUNDED = ("gap_r", *measures.RATIOS)
 # Tags with the provenance of a run, by the name that they have in exported files.
 PROVENANCE = {
     "study": record.STUDY,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from biasbed import measures
-from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation.decisions import Decisions, image_keys, sessions_of
+from biasbed.evaluation import report
+from biasbed.evaluation.decision_tables import DecisionTable
+from biasbed.evaluation.decisions import Decisions
+from biasbed.plugins.recorded_answers.observers import image_keys, sessions_of
+from biasbed.system.terminal import aligned
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,7 @@ def _compare(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
         labels = f"{a.label[matches.a[first]]} for {a.observer} and {b.label[matches.b[first]]} for {b.observer}"
         raise UsageError(
             f"{matches.images[first]} is a {labels}: these are decisions on different images or classes, or on a set "
-            "where several labels of an image may be right (imagenet_real): test one of the models again with "
-            "compare=<the other's file>"
+            "where several labels of an image may be right (imagenet_real): score the files one by one"
         )
     right_a, right_b = a.right[matches.a], b.right[matches.b]
     cells = (right_a & right_b, right_a & ~right_b, ~right_a & right_b, ~right_a & ~right_b)
@@ -98,22 +100,46 @@ def _compare(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
     return ObserverPair(a.set, a.observer, b.observer, len(set(matches.images)), len(matches.images), *counts)
 
 
-def matching_set(observer: Decisions, sets: Mapping[str, Sequence[str]]) -> str:
-    """Return the set that an observer has decided on. sets: the ids of each set's images.
+# --- table ------------------------------------------------------------------------------------------------------------
 
-    Prefers the set of the observer's own name. Else exactly one set must have images of the same names; raises
-    UsageError if none or several do.
-    """
-    decided = {image_name(image) for image in observer.images}
-    names = []
-    for name, ids in sets.items():
-        if any(image_name(image) in decided for image in ids):
-            names.append(name)
-    if observer.set in names:
-        return observer.set
-    if len(names) != 1:
-        images = f"the images of several sets ({', '.join(names)})" if names else "no image of any set"
-        raise UsageError(
-            f"compare: the names in the decisions of {observer.observer} are of {images}: choose with sets="
-        )
-    return names[0]
+
+def make_table(pairs: Sequence[ObserverPair]) -> DecisionTable:
+    """Return the table of all pairs, with a row for each in `error_consistency.csv`."""
+    rows = [_row(pair) for pair in pairs]
+    return DecisionTable(columns=list(rows[0]) if rows else (), rows=rows, lines=pair_lines(pairs))
+
+
+def _row(pair: ObserverPair) -> dict[str, Any]:
+    return {**vars(pair), "kappa": pair.kappa}
+
+
+def pair_lines(pairs: Sequence[ObserverPair]) -> list[str]:
+    """Return what is printed of the pairs: a line for each if all are of one observer, else a matrix."""
+    if not pairs:
+        return []
+    has_one_model = all(pair.a == pairs[0].a for pair in pairs)
+    return _pairs(pairs) if has_one_model else _matrix(pairs)
+
+
+def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
+    columns = report.count_columns([vars(pair) for pair in pairs])
+    table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
+    for pair in pairs:
+        counts = [str(getattr(pair, key)) for key in (*columns, "both_right", "both_wrong")]
+        table.append([pair.a, pair.b, pair.set, *counts, report.number(pair.kappa)])
+    return aligned(table, left=(0, 1, 2))
+
+
+def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
+    """Return a table of the kappa of all pairs, below the diagonal; columns have the numbers of the rows."""
+    kappa: dict[frozenset[str], str] = {}
+    names: dict[str, None] = {}
+    for pair in pairs:
+        names.update(dict.fromkeys((pair.a, pair.b)))
+        kappa[frozenset((pair.a, pair.b))] = report.number(pair.kappa)
+    table = [["", "error consistency (kappa)", *map(str, range(1, len(names)))]]
+    for number, name in enumerate(names):
+        cells = [kappa.get(frozenset((name, earlier)), "") for earlier in list(names)[:number]]
+        empty = [""] * (len(names) - 1 - number)
+        table.append([str(number + 1), name, *cells, *empty])
+    return aligned(table, left=(1,))
