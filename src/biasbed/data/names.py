@@ -6,7 +6,7 @@ import itertools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from os.path import commonpath, relpath
+from os.path import commonpath
 from typing import Any, overload
 
 import numpy as np
@@ -194,16 +194,3 @@ def without_condition(name: str, condition: str) -> str:
 def _folders(first: str, last: str) -> int:
     """Count the leading folders that two names have in common."""
     return first.count("/") if first == last else len([part for part in commonpath((first, last)).split("/") if part])
-
-
-def relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
-    """Return (prefix, is_above) that relates names below a folder `root` to names below `base`; None if neither can.
-
-    is_above: `base` is `root` or above it, and names below it have the prefix before them. Else it is below `root`, and
-    names below it lack the prefix. Both are absolute paths.
-    """
-    common = commonpath((base, root))
-    if common == base:
-        prefix = relpath(root, base)
-        return ("" if prefix == "." else f"{prefix}/"), True
-    return (f"{relpath(base, root)}/", False) if common == root else None

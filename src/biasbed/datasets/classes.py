@@ -85,12 +85,6 @@ def cue_classes(name: str) -> tuple[str, str] | None:
 
 
 @functools.cache
-def wordnet_names() -> dict[str, str]:
-    """Return the first lemma of each synset of ImageNet by WordNet id."""
-    return {wordnet_id: lemmas[0] for wordnet_id, lemmas in wordnet_lemmas().items()}
-
-
-@functools.cache
 def wordnet_lemmas() -> dict[str, tuple[str, ...]]:
     """Return all lemmas of each synset of ImageNet by WordNet id. Reads the list in timm's package."""
     spec = find_spec("timm")

@@ -12,7 +12,7 @@ from biasbed import measures, record
 from biasbed.evaluation import cue_figure, intervals, report
 from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval
-from biasbed.plugins.cues import cue_profile
+from biasbed.plugins.cues import cue_profile, error_ratios
 from biasbed.plugins.cues.cue_profile import CueValue
 from biasbed.plugins.cues.derivations import derive
 from biasbed.plugins.recorded_answers.observers import pool
@@ -166,7 +166,7 @@ def test_the_interval_of_an_error_ratio_covers_it(images: int) -> None:
     for wrong in range(images + 1):
         for wrong_rest in range(rest + 1):
             right = np.concatenate([np.arange(images) >= wrong, np.arange(rest) >= wrong_rest])
-            bounds[wrong, wrong_rest] = intervals.error_ratio_interval(decide("imagenet_x", right), part)
+            bounds[wrong, wrong_rest] = error_ratios.error_ratio_interval(decide("imagenet_x", right), part)
     coverages = []
     for error in np.linspace(0.05, 0.95, 19):
         for error_rest in (0.15, 0.3, 0.5, 0.8):
@@ -182,15 +182,15 @@ def test_the_interval_of_an_error_ratio_covers_it(images: int) -> None:
 
 def test_a_ratio_s_interval_is_fieller_s_if_both_intervals_are_symmetric() -> None:
     # Donner and Zou 2012: MOVER's limits solve (a - q b)^2 = half_a^2 + q^2 half_b^2.
-    numerator, divisor = intervals.IntervalEstimate(0.4, 0.3, 0.5), intervals.IntervalEstimate(0.7, 0.65, 0.75)
-    for ratio in intervals.mover_ratio(numerator, divisor):
+    numerator, divisor = error_ratios.IntervalEstimate(0.4, 0.3, 0.5), error_ratios.IntervalEstimate(0.7, 0.65, 0.75)
+    for ratio in error_ratios.mover_ratio(numerator, divisor):
         assert (0.4 - ratio * 0.7) ** 2 == pytest.approx(0.1**2 + ratio**2 * 0.05**2)
-    assert intervals.mover_ratio(
-        intervals.IntervalEstimate(0.0, 0.0, 0.2), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    assert error_ratios.mover_ratio(
+        error_ratios.IntervalEstimate(0.0, 0.0, 0.2), error_ratios.IntervalEstimate(0.0, 0.0, 0.1)
     ) == (0, math.inf)
     # With a divisor of 0 the lower limit solves a^2 - (a - low_a)^2 = q^2 high_b^2.
-    low, high = intervals.mover_ratio(
-        intervals.IntervalEstimate(0.5, 0.3, 0.7), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    low, high = error_ratios.mover_ratio(
+        error_ratios.IntervalEstimate(0.5, 0.3, 0.7), error_ratios.IntervalEstimate(0.0, 0.0, 0.1)
     )
     assert (low, high) == (pytest.approx(math.sqrt(0.5**2 - 0.2**2) / 0.1), math.inf)
 

@@ -27,7 +27,8 @@ from biasbed.evaluation.decisions import (
     CountedValues,
     Decisions,
 )
-from biasbed.evaluation.intervals import LEVEL, Interval, error_ratio_interval, share_interval, sums_interval
+from biasbed.evaluation.intervals import LEVEL, Interval, share_interval, sums_interval
+from biasbed.plugins.cues.error_ratios import error_ratio_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"

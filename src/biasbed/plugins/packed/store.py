@@ -11,13 +11,13 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from os.path import commonpath, relpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.data import prepared
 from biasbed.data.image_store import ImageStore
-from biasbed.data.names import relative_prefix
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UsageError
 from biasbed.plugins.packed import index as pack_index
@@ -128,7 +128,7 @@ class PackStore(ImageStore):
         """
         related = []
         for bound in self._bound:
-            relation = relative_prefix(bound.root, root)
+            relation = _relative_prefix(bound.root, root)
             if relation is not None:
                 related.append((*relation, bound.pack))
         return related
@@ -144,6 +144,19 @@ class PackStore(ImageStore):
         """Return the CRC-32 of a packed image; None if no pack has it."""
         position = self.find(root, name) if self._bound else None
         return None if position is None else position[0].checksum(position[1])
+
+def _relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
+    """Return (prefix, is_above) that relates names below a folder `root` to names below `base`; None if neither can.
+
+    is_above: `base` is `root` or above it, and names below it have the prefix before them. Else it is below `root`, and
+    names below it lack the prefix. Both are absolute paths.
+    """
+    common = commonpath((base, root))
+    if common == base:
+        prefix = relpath(root, base)
+        return ("" if prefix == "." else f"{prefix}/"), True
+    return (f"{relpath(base, root)}/", False) if common == root else None
+
 
 
 _warned: set[Path] = set()  # packs of changed sources that were reported

@@ -16,7 +16,7 @@ from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import prediction_files, report
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.intervals import RESAMPLES, has_repeated_images
+from biasbed.evaluation.intervals import RESAMPLES, count_distinct
 from biasbed.record import MetricName
 from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
@@ -272,7 +272,7 @@ def _results(
     """Yield the finite test values of a step: the sets in the protocol's order, headlines first."""
     intervals = {name: report.metric_intervals(answers) for name, answers in decisions.items()}
     counts = {name: report.count_groups(answers) for name, answers in decisions.items()}
-    repeated = [name for name, answers in decisions.items() if has_repeated_images(answers)]
+    repeated = [name for name, answers in decisions.items() if _has_repeated_images(answers)]
     for metric in _in_order(histories, protocol):
         value = histories[str(metric)].get(step, math.nan)
         if not record.is_finite(value) or math.isnan(value):
@@ -294,6 +294,11 @@ def _results(
             is_bootstrapped=str(metric.set) in repeated,
             seeds=spreads.get(str(metric)),
         )
+
+
+def _has_repeated_images(decisions: Decisions) -> bool:
+    """Return True if some photograph has several decisions, so that intervals over images are resampled."""
+    return count_distinct(decisions.photograph_of_trial) < len(decisions.label)
 
 
 def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricName]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from biasbed.datasets.classes import wordnet_names
+from biasbed.datasets.classes import wordnet_lemmas
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system import files, strict_yaml
@@ -121,10 +121,10 @@ def split_typed(setting: str) -> list[str]:
 
 
 def _suite_names(classes: Sequence[str]) -> list[str]:
-    lemmas = wordnet_names() if any(map(_WORDNET_ID.fullmatch, classes)) else {}
+    lemmas = wordnet_lemmas() if any(map(_WORDNET_ID.fullmatch, classes)) else {}
     names = []
     for name in classes:
-        readable = lemmas.get(name, name).replace("_", " ").strip()
+        readable = lemmas.get(name, (name,))[0].replace("_", " ").strip()
         if not any(letter.isalpha() for letter in readable) or _WORDNET_ID.fullmatch(readable):
             raise UsageError(
                 f"the suite's class '{name}' has no name that a text tower could read: give the {len(classes)} names "
