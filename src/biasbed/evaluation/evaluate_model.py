@@ -202,7 +202,6 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
     """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
     config = _config(options, flags, model)
-    outputs.refuse_unfit(suites.make_suite(config), model, config)
     suite = suites.open_suite(config)
     if model.transform is not None:
         suite = replace(suite, sets=tuple(model.transform.use_for(member) for member in suite.sets))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from biasbed import record
 from biasbed.config import Aggregation, Config
@@ -16,7 +16,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.suites import label_maps, user_label_maps
 from biasbed.suites.sets import EvaluationSet
-from biasbed.suites.suite import OpenSuite, Suite
+from biasbed.suites.suite import OpenSuite
 
 
 def describe(model: models.TestedModel, maps: user_label_maps.OwnMaps | None) -> models.TestedModel:
@@ -65,20 +65,6 @@ def fit_sets(
     return FittedSets(tuple(fitting), misfits)
 
 
-def refuse_unfit(suite: Suite[Any], model: models.TestedModel, config: Config) -> None:
-    """Raise UsageError, before any image is opened, if the outputs fit none of the sets whose classes are known."""
-    if model.task is not None and model.task.several:  # another task than that of these suites, which is said later
-        return
-    classes_of_sets = suite.known_classes()
-    misfits = {}
-    for name, classes in classes_of_sets.items():
-        if _map_by_names(classes, model, label_maps.USUAL) is None:
-            misfits[name] = _misfit(name, classes, model)
-    if misfits and len(misfits) == len(classes_of_sets):
-        name, misfit = next(iter(misfits.items()))
-        raise UsageError(f"{misfit}: {_advice(config, model, classes_of_sets[name])}")
-
-
 def _advice(config: Config, model: models.TestedModel, classes: Sequence[str]) -> str:
     """Return advice on making a model and a set of these classes fit.
 
@@ -115,11 +101,18 @@ def _label_map(
     """
     classes = evaluation_set.source.classes
     chosen = None if model.maps is None else model.maps.fitting(classes)
-    if chosen is None and _outputs(model) == suite.classes:
+    if chosen is not None:
+        return chosen
+    outputs = _outputs(model)
+    if outputs == suite.classes:
         label_map = evaluation_set.label_map
         is_sixteen = classes == CATEGORIES_16 and isinstance(label_map, label_maps.Grouped)
         return label_maps.sixteen(how) if is_sixteen else label_map
-    return _map_by_names(classes, model, how)
+    if outputs == classes:
+        return label_maps.IDENTITY
+    if outputs == imagenet_classes() and classes == CATEGORIES_16:
+        return label_maps.sixteen(how)
+    return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
 def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
@@ -127,19 +120,6 @@ def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
     if model.classes is None and model.outputs == len(imagenet_classes()):
         return imagenet_classes()
     return model.classes
-
-
-def _map_by_names(classes: tuple[str, ...], model: models.TestedModel, how: Aggregation) -> label_maps.LabelMap | None:
-    """Return the label map from the outputs to a set's classes, None if their names don't fit."""
-    chosen = None if model.maps is None else model.maps.fitting(classes)
-    if chosen is not None:
-        return chosen
-    outputs = _outputs(model)
-    if outputs == classes:
-        return label_maps.IDENTITY
-    if outputs == imagenet_classes() and classes == CATEGORIES_16:
-        return label_maps.sixteen(how)
-    return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
 def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:

@@ -48,9 +48,6 @@ class Demo(Suite[DemoSettings]):
         "workers": 0,
     }
 
-    def known_classes(self) -> Mapping[str, tuple[str, ...]]:
-        return dict.fromkeys(choose(SETS, self.config.sets), CLASSES)
-
     def open(self) -> OpenSuite:
         config = self.config
         train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)

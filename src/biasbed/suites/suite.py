@@ -82,13 +82,6 @@ class Suite(Generic[C]):
         """Return the data sets that the suite looks for under `data_dir`; empty if it computes its images."""
         return ()
 
-    def known_classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the classes of each set that is tested, as far as they are known before an image is opened.
-
-        A model that fits none of them is then refused at once. Empty if opening the suite takes no time.
-        """
-        return {}
-
     @property
     def data_root(self) -> Path:
         """Folder `data_dir`. Raises MissingData if it is not given or does not exist."""
@@ -203,12 +196,6 @@ class OpenSuite:
 
         Raises UsageError if a derived value has an input that no set gives, or labels are not those of the task.
         """
-        for evaluation_set in (*self.validation, *self.sets):
-            if evaluation_set.task.name != self.task.name:
-                raise UsageError(
-                    f"the suite '{self.name}' learns {self.task.description}, its set '{evaluation_set.name}' otherwise"
-                )
-            self._check_labels(evaluation_set.source)
         protocol = record.Protocol(
             suite=self.name,
             sets=tuple(self._record(evaluation_set) for evaluation_set in self.sets),
@@ -260,23 +247,11 @@ class OpenSuite:
         return record.digest({"tested": protocol.tested, "classes": self.classes, "images": images})
 
     def training_data(self, shares: Mapping[str, float]) -> dict[str, float]:
-        """Return an algorithm's training data by the suite's names. Raises UsageError for an unknown name."""
+        """Return an algorithm's training data by the suite's names."""
         named = {self.train_name if name == "train" else name: share for name, share in shares.items()}
         if len(named) < len(shares):
             raise UsageError(f"the training data '{self.train_name}' has the name of what is prepared of it: rename it")
-        for name in named:
-            self._check_labels(self.source(name))
         return named
-
-    def _check_labels(self, source: Source) -> None:
-        """Raise UsageError if the shape of the labels is not that of the task."""
-        expected = (len(source), len(source.classes)) if self.task.several else (len(source),)
-        if source.y.shape != expected:
-            actual_shape, expected_shape = (" x ".join(map(str, shape)) for shape in (source.y.shape, expected))
-            raise UsageError(
-                f"the suite '{self.name}' learns {self.task.description}: labels of '{source.name}' are {actual_shape} "
-                f"numbers, not {expected_shape}"
-            )
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
         """Return the needs of methods (`algorithms.requests.NEEDS`) that these training data fulfil."""
