@@ -21,13 +21,13 @@ def blocks(backbone: nn.Module) -> list[Any]:
     return resnet_parts.residual_blocks(backbone)
 
 
-@pytest.mark.parametrize("kind", attention.GATES)
+@pytest.mark.parametrize("kind", resnet_parts.GATES)
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_has_a_gate(name: str, kind: str) -> None:
     plain, gated = build(name, 3).backbone, build(f"{name}+{kind}", 3).backbone
     found = [m for m in gated.modules() if isinstance(m, attention.SE | attention.CBAM)]
     assert len(found) == len(blocks(gated)) == BLOCKS[name]
-    assert {key for key in gated.state_dict() if not attention.gate_kind(key)} == set(plain.state_dict())
+    assert {key for key in gated.state_dict() if not resnet_parts.gate_kind(key)} == set(plain.state_dict())
 
 
 def test_parameters_are_called_what_the_authors_call_them() -> None:

@@ -20,7 +20,6 @@ from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
 from biasbed.system import commands, formats
 from biasbed.system.files import write_whole
-from biasbed.system.places import own_home
 from biasbed.system.strict import MANY_PARTS, read_json
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ MAKERS = Registry(
     kind="maker",
 )
 MANIFEST = "manifest.json"
-
-
-def base(prepared_dir: str) -> Path:
-    """Return the folder of all prepared data; `auto` means `prepared` in `$BIASBED_HOME`, or else in `~/.biasbed`."""
-    if prepared_dir != "auto":
-        return Path(prepared_dir).expanduser().resolve()
-    return own_home() / "prepared"
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,11 @@ def _sizes(channels: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (channels, hidden(channels)), (hidden(channels), channels)
 
 
-GATES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}
+CLASSES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}
 
 
 def insert(resnet: nn.Module, kind: str) -> None:
-    """Insert a gate of `GATES` into every residual block of a ResNet, as the block's child module `kind`.
+    """Insert a gate of this kind into every residual block of a ResNet, as the block's child module `kind`.
 
     timm's blocks have a place for a gate called `se` themselves. Raises UsageError if the ResNet already has such
     gates, or if the network is no ResNet.
@@ -103,12 +103,7 @@ def insert(resnet: nn.Module, kind: str) -> None:
         if getattr(block, kind, None) is not None:
             raise UsageError(f"{type(resnet).__name__} has gates called '{kind}' already")
         norm = block.get_submodule(f"bn{len(resnet_parts.block_convs(block))}")
-        gate = GATES[kind](len(cast(Tensor, norm.weight)))
+        gate = CLASSES[kind](len(cast(Tensor, norm.weight)))
         if not hasattr(block, kind):
             hooks.insert_after(norm, gate)
         setattr(block, kind, gate)
-
-
-def gate_kind(key: str) -> str:
-    """Return the kind of gate that a state dict's key belongs to; empty for all other keys."""
-    return next((kind for kind in GATES if kind in key.split(".")), "")

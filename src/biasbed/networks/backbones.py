@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, layers, model_libraries, small, stages
-from biasbed.networks.attention import GATES
+from biasbed.networks import layers, model_libraries, resnet_parts, small
 from biasbed.networks.form import Backbone, Form
 from biasbed.networks.library_names import list_builders, list_mentioned
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
@@ -188,7 +187,7 @@ def resolve(name: str) -> Architecture:
 
 
 def _with_gates(architecture: Architecture, gates: str, name: str) -> Architecture:
-    refuse_unknown(gates, GATES, f"backbone={name}: there are no gates '{gates}'")
+    refuse_unknown(gates, resnet_parts.GATES, f"backbone={name}: there are no gates '{gates}'")
     if not _is_resnet(architecture):
         raise UsageError(f"backbone={name}: gates go into ResNets of basic or bottleneck blocks, as resnet50+{gates}")
     return replace(architecture, gates=gates)
@@ -198,6 +197,8 @@ def create(architecture: Architecture, form: Form) -> Backbone:
     """Return a freshly initialised backbone. Raises UsageError if the architecture does not support the form."""
     backbone = _create(architecture, form)
     if architecture.gates:
+        from biasbed.networks import attention
+
         attention.insert(backbone.module, architecture.gates)
     return backbone
 
@@ -411,6 +412,8 @@ def _may_have_stages(architecture: Architecture) -> bool:
         return _is_resnet(architecture)
     if architecture.library != "timm" or architecture.name not in list_builders("timm"):  # of a hub or a folder
         return True
+    from biasbed.networks import stages
+
     return not stages.CLASSES.isdisjoint(list_mentioned("timm", architecture.name))
 
 

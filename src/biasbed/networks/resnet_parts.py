@@ -14,6 +14,7 @@ from biasbed.errors import UsageError
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 STEM = ("conv1", "bn1", "maxpool")
+GATES = ("se", "cbam")  # kinds of gates that blocks may have (`attention`)
 
 
 def stages(resnet: nn.Module) -> list[nn.Sequential]:
@@ -38,6 +39,11 @@ def residual_blocks(resnet: nn.Module) -> list[nn.Module]:
 def block_convs(block: Any) -> list[nn.Conv2d]:
     """Return conv1, conv2 and, in a bottleneck, conv3."""
     return [getattr(block, name) for name in ("conv1", "conv2", "conv3") if hasattr(block, name)]
+
+
+def gate_kind(key: str) -> str:
+    """Return the kind of gate that a state dict's key belongs to; empty for all other keys."""
+    return next((kind for kind in GATES if kind in key.split(".")), "")
 
 
 def _is_residual(block: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, heads, model_libraries, renaming, weight_files
+from biasbed.networks import heads, model_libraries, renaming, resnet_parts, weight_files
 from biasbed.networks.backbones import (
     AUXILIARY,
     Architecture,
@@ -144,7 +144,7 @@ def optional_keys(backbone: nn.Module) -> set[str]:
     return {
         key
         for key in backbone.state_dict()
-        if key.rpartition(".")[0] == head or attention.gate_kind(key) or key.endswith("num_batches_tracked")
+        if key.rpartition(".")[0] == head or resnet_parts.gate_kind(key) or key.endswith("num_batches_tracked")
     }
 
 
@@ -161,7 +161,7 @@ def load_weights(
     tensors = renaming.translate(backbone, tensors)
     loaded = {key: value for key, value in tensors.items() if key in state or key.partition(".")[0] not in AUXILIARY}
     fresh = _other_classes(backbone, state, loaded)
-    gates = [key for key in state if attention.gate_kind(key)]
+    gates = [key for key in state if resnet_parts.gate_kind(key)]
     fresh_gates = [] if loaded.keys() & set(gates) else gates
     loaded |= {key: state[key] for key in (*fresh, *fresh_gates)}
     # Files from before torch counted batches lack the counters, which matter only without momentum.
@@ -192,7 +192,7 @@ def load_weights(
 
 def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
     """Return a hint at the backbone's name with gates if only the weights have gates."""
-    kinds = {attention.gate_kind(key) for key in keys} - {""}
+    kinds = {resnet_parts.gate_kind(key) for key in keys} - {""}
     return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
 
 

@@ -18,6 +18,7 @@ from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, refuse_unknown, specs, word
 from biasbed.suites import derived
 from biasbed.suites.registered import REGISTRY
+from biasbed.system import places
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +98,7 @@ class Suite(Generic[C]):
         """Store of networks and images that are prepared from the suite's images."""
         from biasbed.data import prepared
 
-        return prepared.PreparedStore(prepared.base(self.config.prepared_dir) / self.name, self._flags())
+        return prepared.PreparedStore(places.prepared_home(self.config.prepared_dir) / self.name, self._flags())
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         """Return the flags with which another command uses the same training data."""
@@ -194,7 +195,7 @@ class OpenSuite:
     def protocol(self, config: Config) -> record.Protocol:
         """Return the protocol that is written with each run, so that analysis need not import the suite.
 
-        Raises UsageError if a derived value has an input that no set gives, or labels are not those of the task.
+        Raises UsageError if a derived value has an input that no set gives.
         """
         protocol = record.Protocol(
             suite=self.name,

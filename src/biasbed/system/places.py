@@ -65,6 +65,13 @@ def own_home() -> Path:
     return Path(folder).expanduser().absolute() if folder else Path.home() / ".biasbed"
 
 
+def prepared_home(prepared_dir: str) -> Path:
+    """Return the folder of all prepared data; `auto` means `prepared` in `$BIASBED_HOME`, or else in `~/.biasbed`."""
+    if prepared_dir != "auto":
+        return Path(prepared_dir).expanduser().resolve()
+    return own_home() / "prepared"
+
+
 def home(tracking_uri: str) -> Path:
     """Return the folder of everything that is kept on this machine about one tracking server.
 

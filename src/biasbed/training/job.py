@@ -21,7 +21,6 @@ from biasbed.batch import MAIN
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.evaluation.tracked_job import TrackedJob, join_name
-from biasbed.networks import frozen
 from biasbed.suites import open_suite
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
@@ -237,7 +236,10 @@ def _check_needs(config: Config, algorithm: type[Algorithm], provides: frozenset
 def _fingerprint(suite: OpenSuite, training_data: Mapping[str, float], requires: Sequence[str]) -> str:
     """Return the fingerprint of all data behind the numbers: the suite's, other training data, prepared networks."""
     others = [suite.source(name).fingerprint() for name in training_data if name != suite.train_name]
-    others += [frozen.fingerprint(suite.network(kind)) for kind in requires]
+    if requires:
+        from biasbed.networks import frozen
+
+        others += [frozen.fingerprint(suite.network(kind)) for kind in requires]
     if not others:
         return suite.fingerprint
     return record.digest([suite.fingerprint, *others])

@@ -23,17 +23,16 @@ from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, as_json
-from biasbed.data import prepared
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import Network, frozen
+from biasbed.networks import Network
 from biasbed.networks.features import FeatureStore
 from biasbed.settings import flatten
 from biasbed.suites import derived
 from biasbed.suites.suite import OpenSuite
-from biasbed.system import code
+from biasbed.system import code, places
 from biasbed.system.files import write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tasks import MULTI_CLASS
@@ -267,6 +266,11 @@ def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
+    def prepared_network(kind: str) -> torch.nn.Module:
+        from biasbed.networks import frozen
+
+        return group.send_module(frozen.load(job.suite.network(kind), kind))
+
     make = functools.partial(
         make_algorithm,
         job.config,
@@ -274,7 +278,7 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         group,
         precision,
         data,
-        prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
+        prepared=prepared_network,
         features=_feature_store(job, group, precision),
         classes=job.suite.classes,
     )
@@ -290,7 +294,7 @@ def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Ne
         "precision": precision.name,
         "device": group.device.type,
     }
-    return FeatureStore(prepared.base(config.prepared_dir) / "features", facts)
+    return FeatureStore(places.prepared_home(config.prepared_dir) / "features", facts)
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

@@ -21,13 +21,12 @@ from typing import Any
 from biasbed import record
 from biasbed.compute.device import resolve_device
 from biasbed.config import Auto, Config
-from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import with_whole_path
 from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, require_server, with_device
-from biasbed.system import code
+from biasbed.system import code, places
 from biasbed.system.processes import LIFELINE
 
 
@@ -246,7 +245,7 @@ def _with_absolute_paths(command: TrainCommand) -> dict[str, str]:
     """Return the command's overrides with absolute paths: working directory and home differ in the container."""
     overrides = dict(command.overrides)
     overrides["output_dir"] = str(command.home)
-    overrides["prepared_dir"] = str(prepared.base(overrides.get("prepared_dir", "auto")))
+    overrides["prepared_dir"] = str(places.prepared_home(overrides.get("prepared_dir", "auto")))
     for name in READ_SETTINGS:
         if name in overrides:
             path = os.path.expanduser(overrides[name])

@@ -20,7 +20,7 @@ import numpy as np
 import simplejpeg
 
 from biasbed.config import LARGEST_SIDE
-from biasbed.data import prepared, transforms
+from biasbed.data import transforms
 from biasbed.data.decoding import open_content
 from biasbed.data.folders import FolderSource
 from biasbed.data.image_store import ImageStore
@@ -33,7 +33,7 @@ from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting
 from biasbed.suites import open_suite
-from biasbed.system import files
+from biasbed.system import files, places
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import exclusive
 
@@ -81,7 +81,7 @@ class PackedImages(Maker[PackedOptions]):
 
         Raises UsageError if the suite has no image files or the disk is too small.
         """
-        store = prepared.base(self.config.prepared_dir) / packed.STORE
+        store = places.prepared_home(self.config.prepared_dir) / packed.STORE
         sources = self._sources()
         if not sources:
             raise UsageError(f"the suite '{self.config.suite}' computes its images: there are no files to pack")

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from biasbed import record
-from biasbed.data import prepared
 from biasbed.data.image_store import ImageStore
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UsageError
 from biasbed.plugins.packed import index as pack_index
 from biasbed.plugins.packed.index import AGAIN
 from biasbed.plugins.packed.pack import INDEX, STORE, WHOLE, Pack
-from biasbed.system import commands
+from biasbed.system import commands, places
 
 log = logging.getLogger(__name__)
 _FOLDER = re.compile(r".*-(?P<fingerprint>[0-9a-f]{16})-(?P<form>whole|\d+-raw|\d+-jpeg\d+)")
@@ -145,6 +144,7 @@ class PackStore(ImageStore):
         position = self.find(root, name) if self._bound else None
         return None if position is None else position[0].checksum(position[1])
 
+
 def _relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
     """Return (prefix, is_above) that relates names below a folder `root` to names below `base`; None if neither can.
 
@@ -158,10 +158,9 @@ def _relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
     return (f"{relpath(base, root)}/", False) if common == root else None
 
 
-
 _warned: set[Path] = set()  # packs of changed sources that were reported
 
 
 def make_pack_store(prepared_dir: str, form: str) -> PackStore:
     """Return the store of the packs in `prepared_dir`. form: `data.packed`."""
-    return PackStore(prepared.base(prepared_dir) / STORE, WHOLE if form == "auto" else form)
+    return PackStore(places.prepared_home(prepared_dir) / STORE, WHOLE if form == "auto" else form)
