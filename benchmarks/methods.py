@@ -53,7 +53,6 @@ OF_DOMAINS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "erm": ("erm", {}),
     "infodrop": ("infodrop", {}),
-    "infodrop, approximate": ("infodrop", {"approximate": True}),
     "padain": ("padain", {}),
     "sagnet": ("sagnet", {}),
     "debiased": ("debiased", {}),
@@ -77,7 +76,6 @@ SIDES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 # What is asked of a step and of peak memory, by ERM's.
 TIMES: Mapping[str, Goal] = {
     "infodrop": Goal(1.05),
-    "infodrop, approximate": Goal(1.02),
     "sagnet": Goal(1.7),
     "noise2net": Goal(1.1),
 }
@@ -236,7 +234,7 @@ def rows(quick: bool = False, *, rounds: int = 9) -> list[Row]:
     """Return the methods of which something is asked in as many rounds, all others in a third of them."""
     torch.set_num_threads(1)
     if quick:
-        return rows_of(["erm", "infodrop, approximate"], 1)
+        return rows_of(["erm", "infodrop"], 1)
     all_rows = rows_of(["erm", *TIMES], rounds, list(MEMORY))
     for family in families().values():
         others = [name for name in family if name not in TIMES]

@@ -37,28 +37,27 @@ VECTORS = sorted((ROOT / "tests" / "vectors").glob("infodrop_*.npz"))
 # --- the law of the draws ---------------------------------------------------------------------------------------------
 
 
-def masked_by(case: Case, channels: int, seed: int | None, approximate: bool = False) -> Tensor:
+def masked_by(case: Case, channels: int, seed: int | None) -> Tensor:
     """Return the positions that a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
-    mask = Mask(site_of(case), hparams(case, approximate))
+    mask = Mask(site_of(case), hparams(case))
     mask.draw = MaskDraw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
     mask.weights = torch.from_numpy(case["prob"])
     images, height, width = case["prob"].shape
     return (mask.change(torch.ones(images, channels, height, width)) == 0).flatten(2).float()
 
 
-def hparams(case: Case, approximate: bool) -> InfoDrop.HParams:
+def hparams(case: Case) -> InfoDrop.HParams:
     values = {key: float(case[key]) for key in ("drop_rate", "temperature", "band_width")}
-    return InfoDrop.HParams(**values, approximate=approximate)
+    return InfoDrop.HParams(**values)
 
 
-@pytest.mark.parametrize("approximate", [False, True], ids=["exact", "approximate"])
 @pytest.mark.parametrize("seed", [0, None], ids=["generator", "fixed"])
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_each_position_is_dropped_as_often_as_derived(path: Path, seed: int | None, approximate: bool) -> None:
+def test_each_position_is_dropped_as_often_as_derived(path: Path, seed: int | None) -> None:
     """Frequencies over channels against 1 - (1 - w)^m; all positions together as a chi-square."""
     case, channels = load(path), 2000
     expected = case["derived_drop_probability"].reshape(len(case["prob"]), -1)
-    frequency = masked_by(case, channels, seed, approximate).mean(dim=1).numpy()
+    frequency = masked_by(case, channels, seed).mean(dim=1).numpy()
     certain = np.minimum(expected, 1 - expected) * channels < 5
     np.testing.assert_allclose(frequency[certain], expected[certain], atol=0.01)
     score = (frequency - expected)[~certain] / np.sqrt(expected * (1 - expected) / channels)[~certain]
@@ -79,19 +78,6 @@ def test_joint_law_is_multinomial_sampling(path: Path) -> None:
     error = reference.std(dim=1) * (2 / channels) ** 0.5
     assert ((ours.mean(dim=1) - reference.mean(dim=1)).abs() < 5 * error + 1e-6).all()
     assert ((ours.std(dim=1) / reference.std(dim=1) - 1).abs() < 0.1).all()
-
-
-def test_approximate_masks_have_another_joint_law() -> None:
-    """Independent positions: as many of 64 equally likely ones are dropped on average, and their number varies more."""
-    case, channels = load(VECTORS[0]), 3000
-    case["prob"] = np.full((1, 8, 8), 1 / 64, dtype=np.float32)
-    case["drop_rate"] = np.asarray(1.5)
-    exact, coins = (masked_by(case, channels, 1, approximate).sum(dim=2) for approximate in (False, True))
-    probability = 1 - (1 - 1 / 64) ** 96
-    for dropped in (exact, coins):
-        assert abs(dropped.mean() - 64 * probability) < 5 * dropped.std() / channels**0.5
-    assert coins.std() == pytest.approx((64 * probability * (1 - probability)) ** 0.5, rel=0.1)
-    assert coins.std() > 1.2 * exact.std()
 
 
 @given(
@@ -143,7 +129,7 @@ def test_draws_go_where_the_weights_are(weight: float, dropped: float) -> None:
     """150 draws of 100 positions: all of them to one that has all weight, or 100 (1 - 0.99^150) hit where none has."""
     weights = torch.zeros(1, 10, 10)
     weights[0, 4, 7] = weight
-    settings_of_mask: Any = SimpleNamespace(drop_rate=1.5, approximate=False)
+    settings_of_mask: Any = SimpleNamespace(drop_rate=1.5)
     dropped_positions = Mask._dropped(settings_of_mask, weights, 200, MaskDraw([], torch.Generator().manual_seed(0)))
     assert float(dropped_positions.sum((2, 3)).double().mean()) == pytest.approx(dropped, rel=0.02)
 

@@ -74,7 +74,6 @@ ENSEMBLE = {"models": 3, "agreement": 2, "share": 0.3, "threshold": 0.07}
 ALL_CASES: Mapping[str, Case] = {
     **{name: Case(name) for name in algorithms.names() if name not in LOW_RANK},  # these begin with peft's draws
     "infodrop": Case("infodrop", INFODROP),
-    "infodrop_approximate": Case("infodrop", {**INFODROP, "approximate": True, "mask_in_eval": True}),
     "padain": Case("padain", {"p": 0.4, "eps": 0.01}),
     "sagnet": Case("sagnet", {"w_adv": 2.0, "clip": 0.5, "dropout": 0.5, "eps": 0.05}),
     "sagnet_in_parts": Case("sagnet", {"style_stage": 2, "w_adv": 2.0, "dropout": 0.2, "eps": 0.05}, accumulate=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,13 +24,12 @@ def site_of(case: Case) -> Site:
     return Site(nn.Identity(), nn.Identity(), window, Window(3, 2, 1) if case["kind"] == "stem" else None)
 
 
-def hparams_of(case: Case, approximate: bool = False) -> InfoDrop.HParams:
+def hparams_of(case: Case) -> InfoDrop.HParams:
     values = {key: float(case[key]) for key in ("drop_rate", "temperature", "band_width")}
     return InfoDrop.HParams(
         **values,
         radius=int(case["radius"]),
         num_offsets=int(case["patch_sampling_num"]),
-        approximate=approximate,
     )
 
 
@@ -66,19 +65,9 @@ class Chosen(infodrop.MaskDraw):
         return [positions, torch.full(positions.shape, -1.0)]
 
 
-@dataclass(frozen=True)
-class Coins(infodrop.MaskDraw):
-    """A draw whose coins, [N,all coins of an image], are given."""
-
-    thrown: Tensor = field(default_factory=lambda: torch.zeros(0))
-
-    def coins(self, num_images: int, first: int, last: int, device: torch.device) -> Tensor:
-        return self.thrown[:, first:last]
-
-
-def masked(case: Case, draw: infodrop.MaskDraw, x: Tensor, approximate: bool = False) -> tuple[Tensor, Tensor]:
+def masked(case: Case, draw: infodrop.MaskDraw, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the map that a training step passes on, and the weights of its draws."""
-    mask = Mask(site_of(case), hparams_of(case, approximate))
+    mask = Mask(site_of(case), hparams_of(case))
     with with_draws([mask], [draw]):
         mask.observe(torch.from_numpy(case["x_old"]))
         assert mask.weights is not None
@@ -97,13 +86,6 @@ def replay(case: Case) -> None:
     upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     y.backward(upstream)
     np.testing.assert_array_equal(x.grad, upstream * torch.from_numpy(case["y"] == case["x"]))
-
-    # Coins a little below the probability that a position is met drop it, coins a little above do not.
-    coins = Coins(draw.offsets, draw.generator)
-    met = torch.from_numpy(case["derived_drop_probability"]).flatten(1).repeat(1, x.shape[1])
-    for factor, dropped in ((1 - 3e-4, True), (1 + 3e-4, False)):
-        left, _ = masked(case, replace(coins, thrown=met * factor), torch.ones(x.shape), approximate=True)
-        assert bool((left == (0 if dropped else 1)).all())
 
 
 REPLAYS = {"infodrop_*": replay}

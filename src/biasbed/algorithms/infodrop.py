@@ -163,12 +163,6 @@ class AliasTable:
         return torch.where(kept, positions, self.alias.gather(1, positions))
 
 
-def drop_probability(weights: Tensor, count: int) -> Tensor:
-    """Return the probability 1 - (1 - w)^count that any of `count` draws hits a position, for weights [N,L] > 0."""
-    w = weights / weights.sum(dim=1, keepdim=True)
-    return -torch.expm1(count * torch.log1p(-w))
-
-
 def mark(choice: Tensor, length: int) -> Tensor:
     """Return a mask that is True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
     return torch.zeros(*choice.shape[:2], length, dtype=torch.bool, device=choice.device).scatter_(2, choice, True)
@@ -194,14 +188,9 @@ class MaskDraw:
         if self.generator is None:
             fixed = fixed_uniform(first, last, length, device)
             return [numbers.expand(num_images, -1) for numbers in fixed]
-        positions = torch.randint(length, (num_images, last - first), generator=self.generator, device=device)
-        return [positions, self.coins(num_images, first, last, device)]
-
-    def coins(self, num_images: int, first: int, last: int, device: torch.device) -> Tensor:
-        """Return numbers `first` to `last` of each image in [0,1): [N,last-first]."""
-        if self.generator is None:
-            return fixed_uniform(first, last, 1, device)[1].expand(num_images, -1)
-        return torch.rand((num_images, last - first), generator=self.generator, device=device)
+        shape = num_images, last - first
+        positions = torch.randint(length, shape, generator=self.generator, device=device)
+        return [positions, torch.rand(shape, generator=self.generator, device=device)]
 
 
 def fixed_uniform(first: int, last: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -229,7 +218,6 @@ class Mask(Drawn):
     def __init__(self, site: Site, hparams: InfoDrop.HParams) -> None:
         self.window, self.pool = site.window, site.pool
         self.drop_rate, self.temperature, self.band_width = hparams.drop_rate, hparams.temperature, hparams.band_width
-        self.approximate = hparams.approximate
         self.weights: Tensor | None = None
 
     def observe(self, u: Tensor) -> None:
@@ -264,21 +252,14 @@ class Mask(Drawn):
         if count == 0:
             return torch.zeros(num_images, channels, height, width, dtype=torch.bool, device=weights.device)
         weights = weights.flatten(1) + 1e-8  # as in the authors' code: no row is all zeros
-        numbers = length if self.approximate else count  # per image and channel
         # Without a generator the number of images plays no part, as an exported network doesn't know it.
-        step = max(1, MAX_DRAWS // (numbers * (max(1, num_images) if draw.generator else 64)))
-        spans = [(first, min(first + step, channels)) for first in range(0, channels, step)]
+        step = max(1, MAX_DRAWS // (count * (max(1, num_images) if draw.generator else 64)))
+        table = AliasTable.from_weights(weights)
         parts = []
-        if self.approximate:
-            probability = drop_probability(weights, count)[:, None]
-            for first, last in spans:
-                coins = draw.coins(num_images, first * length, last * length, weights.device)
-                parts.append(coins.view(num_images, last - first, length) < probability)
-        else:
-            table = AliasTable.from_weights(weights)
-            for first, last in spans:
-                uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
-                parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
+        for first in range(0, channels, step):
+            last = min(first + step, channels)
+            uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
+            parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
         return torch.cat(parts, dim=1).view(num_images, channels, height, width)
 
 
@@ -304,17 +285,15 @@ PACS: Mapping[str, Any] = {
     "hparams.radius": 3,
     "hparams.num_offsets": 9,
     "hparams.layers": 0,
-    "hparams.approximate": False,
 }
 
 
 class InfoDrop(ERM):
     """ERM with features dropped in training where the image resembles its own neighbourhood.
 
-    Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`;
-    with `approximate`, each position is dropped independently with the probability that those draws hit it. Offsets and
-    the mean distance are one per forward pass and process, as in the authors' code, so two processes do not reproduce
-    one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
+    Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`.
+    Offsets and the mean distance are one per forward pass and process, as in the authors' code, so two processes do not
+    reproduce one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
     """
 
     @dataclass(frozen=True)
@@ -328,7 +307,6 @@ class InfoDrop(ERM):
         finetune_from: float = setting(
             1.0, "part of the training after which none is masked (BiasBed 1; authors 100 of 120 epochs)", gt=0, le=1
         )
-        approximate: bool = setting(False, "drop positions independently: right marginals, another joint law (ours)")
         mask_in_eval: bool = setting(False, "mask when predicting too, as BiasBed's code does (authors: no)")
 
     maps: ClassVar[bool] = True
