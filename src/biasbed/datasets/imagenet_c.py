@@ -20,7 +20,7 @@ from biasbed.data.prepared import MANIFEST
 from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.datasets.corruption_benchmarks import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
+from biasbed.datasets.corruption_benchmarks import BAR, BENCHMARK, EXTRAS, IN_3D, SEVERITIES, conditions
 from biasbed.errors import CorruptImage, listed
 
 SIDE = 224  # pixels of released images
@@ -100,7 +100,7 @@ class Corrupted(OnDisk):
         expected = list(itertools.chain.from_iterable(map(self.severities, self.corruptions)))
         missing = [path for path in expected if path not in present]
         if missing:
-            self.refuse(folder, self._describe_missing(folder, missing, existing))
+            self.refuse(folder, self._describe_missing(folder, missing))
         images = dict(zip(present, images_below(folder, present), strict=True))
         return {path: images[path] for path in expected}
 
@@ -108,36 +108,19 @@ class Corrupted(OnDisk):
         """Return the folders of a corruption's severities, relative to the data set's folder."""
         return [f"{corruption}/{severity}" for severity in self.folders.get(corruption, SEVERITIES)]
 
-    def _describe_missing(self, folder: Path, missing: Sequence[str], existing: set[str]) -> str:
-        """Describe which conditions are missing and the likely cause. existing: folders of corruptions that are there.
-
-        A corruption without any condition is named once.
-        """
+    def _describe_missing(self, folder: Path, missing: Sequence[str]) -> str:
+        """Describe which conditions are missing. A corruption without any condition is named once."""
         names: list[str] = []
-        lacking = []
         number = 0
         for corruption in self.corruptions:
             severities = self.severities(corruption)
+            lacking = [path for path in severities if path in missing]
+            names += [corruption] if lacking == severities else lacking
             number += len(severities)
-            if set(severities) <= set(missing):
-                lacking.append(corruption)
-                names.append(corruption)
-            else:
-                names += [path for path in severities if path in missing]
-        text = f"{number - len(missing)} of {number} conditions are there, {listed(names, 5)} missing"
-        waiting = [name for name in self.release.archives if not set(lacking).isdisjoint(self._packed_in(name))]
-        packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
-        if packed:
-            return f"{text}; {listed(packed, 5)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
-        grouped = [name for name in GROUPS if name in existing]
-        if grouped:
-            return f"{text}; move the folders in {listed(grouped, 5)} up into {folder}"
-        return f"{text}; unpack {listed(waiting, 5)}" if waiting else text
-
-    def _packed_in(self, archive: str) -> tuple[str, ...]:
-        """Return the corruptions in an archive, which is named after a group, a corruption or the whole set."""
-        stem = archive.partition(".")[0]
-        return GROUPS.get(stem) or ((stem,) if stem in self.corruptions else self.corruptions)
+        return (
+            f"{number - len(missing)} of {number} conditions are there, {listed(names, 5)} missing; unpack the "
+            f"archives so that {folder} has a folder for each corruption"
+        )
 
     def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
         """Return the images that every condition shows. Raises UsageError if conditions differ or have none."""
