@@ -223,12 +223,6 @@ class ScoreSettings:
         identity=False,
         optional=True,
     )
-    features: bool = setting(
-        False,
-        "store with them the input of the last linear layer, for detection by Mahalanobis distance",
-        identity=False,
-        optional=True,
-    )
     calibrate: str | Auto = setting(
         "auto",
         "test set, one half of which calibrates in place of validation images (auto: the validation set; `evaluate` "
@@ -239,10 +233,6 @@ class ScoreSettings:
     alpha: float = setting(
         0.1, "share of the labels that conformal prediction sets may miss", gt=0, lt=1, identity=False, optional=True
     )
-
-    def __post_init__(self) -> None:
-        if self.features and self.keep == "no":
-            raise ValueError("scores.features needs scores.keep=fp16 or fp32")
 
     @property
     def is_kept(self) -> bool:

@@ -61,7 +61,7 @@ EVALUATE_SHARED = (
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
     *("corrupted.sets", "corrupted.seed", "corrupted.frost", "reliance.sets", "reliance.every_strength"),
     *("limit", "mean", "std", "data.packed", "cache.gb"),
-    *("scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
+    *("scores.keep", "scores.calibrate", "scores.alpha"),
     "init_seen",
 )
 

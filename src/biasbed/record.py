@@ -114,7 +114,6 @@ PREDICTIONS = {
     "log_probability": "of each class, where `scores.keep` asks for it; the metadata `classes` has their names",
     "energy": "there: logarithm of the summed exponentials of all the model's outputs",
     "max_softmax": "there: largest probability among all the model's outputs",
-    "features": "there, with `scores.features`: input of the last linear layer",
 }
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.

@@ -79,7 +79,6 @@ REFUSED_LATER: Sequence[tuple[Sequence[str], str]] = (
     ),
     ((*FOGS, "--test_every", "fogged:3"), "every 3th of 4 evaluations, and so not at the end: take a divisor of 4"),
     ((*FOGS, "--test_every", "fogged:0"), "test_every=fogged:0: should be <set>:<number of evaluations>, or <set>:end"),
-    ((*FOGS, "--scores.features", "true"), "scores.features needs scores.keep=fp16 or fp32"),
     (
         (*FOGS, "--scores.keep", "fp16", "--scores.calibrate", "claer"),
         "no evaluation set 'claer'; did you mean 'clear'",

@@ -239,7 +239,6 @@ class LoopEvaluator:
         if evaluator is None or evaluator.group.device != device:
             group = Group(device=device)
             evaluator = Evaluator.from_config(evaluation.suite.testing, evaluation.job.config, group)
-        evaluator.capture.attach(tested.module)
         self._evaluation = evaluation
         results = evaluate_in_memory(evaluation, evaluator, request.quiet)
         if replace(tested).weights != tested.weights:

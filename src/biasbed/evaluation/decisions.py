@@ -69,7 +69,6 @@ class Decisions:
     log_probability: np.ndarray | None = None  # [N,K] of each class, where scores are kept
     energy: np.ndarray | None = None  # [N] there: log sum exp of all the model's outputs
     max_softmax: np.ndarray | None = None  # [N] there: largest probability among all the model's outputs
-    features: np.ndarray | None = None  # [N,D] there, if they are asked for: input of the last linear layer
     label_map: str = "recorded"
     preprocessing: str = ""
     kind: str = MODELS  # or PEOPLE

@@ -349,7 +349,6 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     model, sets = evaluation.model, evaluation.suite.testing
     evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left
     group.send_module(model.module).eval()
-    evaluator.capture.attach(model.module)
     store = PredictionStore(folder.path, sets, evaluation.job.row, evaluator.skip_corrupt, scores=evaluator.scores)
     return decide(store, model.predict, evaluator)
 

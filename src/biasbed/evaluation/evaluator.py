@@ -33,7 +33,6 @@ from biasbed.evaluation.decisions import (
     average_precisions,
     map_of_conditions,
 )
-from biasbed.evaluation.feature_capture import FeatureCapture
 from biasbed.evaluation.pieces import (
     Columns,
     Piece,
@@ -114,13 +113,12 @@ class Evaluator:
     ) -> None:
         """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any.
 
-        scores: which scores are kept with the decisions; their features are those of `capture`.
+        scores: which scores are kept with the decisions.
         """
         assert len({evaluation_set.name for evaluation_set in sets}) == len(sets)
         self.sets, self.group, self.precision = sets, group, precision
         self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
         self.cache, self.scores = cache, scores
-        self.capture = FeatureCapture()
         self.cached: Mapping[str, CachedImages] = {} if cache is None else cache.open(sets)
         self.coming: list[Piece] = []
         for number, evaluation_set in enumerate(sets):
@@ -161,9 +159,7 @@ class Evaluator:
     def for_sets(self, sets: Sequence[EvaluationSet], done: Mapping[str, Collection[int]]) -> Evaluator:
         """Return an evaluator of other sets that works as this one."""
         settings = self.group, self.precision, self.batch_size, self.workers, self.skip_corrupt
-        evaluator = Evaluator(sets, *settings, done, self.cache, self.scores)
-        evaluator.capture = self.capture
-        return evaluator
+        return Evaluator(sets, *settings, done, self.cache, self.scores)
 
     def decide(
         self,
@@ -246,9 +242,7 @@ class Evaluator:
     ) -> Columns:
         """Return what is stored of images (B, C, H, W), a value an image: decision, label, confidence, ranks, loss."""
         x = as_input(images.to(self.group.device, non_blocking=True))
-        is_kept = self.scores.is_kept and keeps_scores(evaluation_set)
-        capture = self.capture.recording() if is_kept and self.scores.features else contextlib.nullcontext()
-        with self.precision.autocast(), capture:
+        with self.precision.autocast():
             logits = predict(x)
         logits = at_least_fp32(logits)
         _refuse_not_finite(logits, evaluation_set, rows)
@@ -268,7 +262,7 @@ class Evaluator:
         classes, ranks = {"decision": decided}, {"rank": _ranks(logits, label_map, y)}
         if source.accepted is not None:
             classes["label"] = y
-        if is_kept:
+        if self.scores.is_kept and keeps_scores(evaluation_set):
             columns |= self._kept_scores(logits, label_map, scores, probabilities)
         if keeps_top(source):
             # Not topk: its order among ties is undefined, and the first class must win.
@@ -288,14 +282,11 @@ class Evaluator:
         """
         kind = torch.half if self.scores.keep == "fp16" else torch.float
         log_probabilities = scores.log_softmax(dim=1) if label_map.is_logits else probabilities.log()
-        kept = {
+        return {
             "log_probability": log_probabilities.clamp(min=torch.finfo(kind).min).to(kind),
             "energy": logits.logsumexp(dim=1),
             "max_softmax": logits.softmax(dim=1).amax(dim=1),
         }
-        if self.scores.features:
-            kept["features"] = self.capture.features(len(logits)).to(kind)
-        return kept
 
     def _send(self, column: np.ndarray, rows: Tensor) -> Tensor:
         """Return these rows of a column, on the device."""

@@ -126,7 +126,6 @@ def make_decisions(evaluation_set: EvaluationSet, columns: Columns, observer: st
         log_probability=columns.get("log_probability"),
         energy=columns.get("energy"),
         max_softmax=columns.get("max_softmax"),
-        features=columns.get("features"),
         label_map=evaluation_set.label_map.name,
         cues=CUES if "shape_bias" in evaluation_set.measured else SHORTCUT,
         preprocessing=evaluation_set.preprocessing,

@@ -27,7 +27,7 @@ NAMES = ("image", "label", "decision", "bias", "group", "condition")
 NUMBERS = ("confidence", "rank", "bias_rank", "loss", "energy", "max_softmax", "epoch")
 COLUMNS = (*NAMES, *NUMBERS)
 LISTS = ("targets", "scores")  # if images have several labels
-SCORE_LISTS = ("log_probability", "features")  # if scores are kept
+SCORE_LISTS = ("log_probability",)  # if scores are kept
 FLOATS = ("confidence", "loss", "energy", "max_softmax")  # columns of floating-point numbers
 ROWS = 2**15  # that are written together
 
@@ -97,7 +97,6 @@ def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
         "log_probability": decisions.log_probability,
         "energy": decisions.energy,
         "max_softmax": decisions.max_softmax,
-        "features": decisions.features,
     }
     columns = {name: column for name, column in columns.items() if column is not None}
     for name in {"label", "decision", "bias", "group", "condition"} & columns.keys():
@@ -106,7 +105,7 @@ def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
         columns[name] = columns[name][rows]
     for name in {"rank", "bias_rank"} & columns.keys():
         columns[name] = columns[name][rows].astype(np.int32)
-    for name in {"targets", "scores", "log_probability", "features"} & columns.keys():
+    for name in {"targets", "scores", "log_probability"} & columns.keys():
         matrix = columns[name]
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
     if "top5" in columns:
@@ -198,7 +197,6 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
         log_probability=scores.columns.get("log_probability"),
         energy=columns.get("energy") if scores.names else None,
         max_softmax=columns.get("max_softmax") if scores.names else None,
-        features=scores.columns.get("features"),
         epoch=int(columns["epoch"][0]) if "epoch" in columns else None,
         cues=SHORTCUT if metadata.get(b"cues") == json.dumps(SHORTCUT).encode() else CUES,
     )

@@ -84,7 +84,7 @@ class PredictionStore:
             return None
         if not self.skip and decisions.images != evaluation_set.source.ids:
             return None
-        if self.scores.is_kept and not self._has_scores(evaluation_set, decisions):
+        if self.scores.is_kept and keeps_scores(evaluation_set) and decisions.log_probability is None:
             return None
         self._remove_pieces(evaluation_set)  # left behind by a kill
         return replace(
@@ -94,13 +94,6 @@ class PredictionStore:
             classes=evaluation_set.source.classes,
             preprocessing=evaluation_set.preprocessing,
         )
-
-    def _has_scores(self, evaluation_set: EvaluationSet, decisions: Decisions) -> bool:
-        """Return True if the decisions have the scores that the settings ask for, or the set can't have any."""
-        if not keeps_scores(evaluation_set):
-            return True
-        has_features = decisions.features is not None or not self.scores.features
-        return decisions.log_probability is not None and has_features
 
     def read_pieces(self, sets: Sequence[EvaluationSet]) -> PartsBySet:
         """Return the stored pieces of unfinished sets. The last piece is always decided again, to finish its set."""

@@ -219,7 +219,6 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     reader.check(algorithm.stages())
     times = (config.steps or config.epochs or 1) // config.cadence
     evaluator = Evaluator.from_config(suite.tested, config, group, times)
-    evaluator.capture.attach(algorithm)
     average = averaged.make_average(job, algorithm, evaluator)
     description = _describe_weights(job, reader.train_data)
     engine = Engine(

@@ -116,10 +116,10 @@ def network(outputs: int = 10) -> nn.Sequential:
 
 def test_an_evaluation_s_files_give_its_own_numbers(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"suite": "demo", "image_size": 16, "limit": 60, "classes": CLASSES, "quiet": True}
-    scores = {"keep": "fp32", "features": True, "calibrate": "in_domain"}
+    scores = {"keep": "fp32", "calibrate": "in_domain"}
     card = biasbed.evaluate(network(), sets=["in_domain", "edge"], scores=scores, **settings)
     assert card.values["test/temperature/in_domain"] > 0
-    assert card.values["test/auroc_mahalanobis/edge"] > 0.5
+    assert card.values["test/auroc_energy/edge"] > 0
     assert "detection" in str(card)
     counts = card.metrics.set_index(["set", "metric"])["n"]
     assert [counts["in_domain", name] for name in ("loss", "brier")] == [60, 30]

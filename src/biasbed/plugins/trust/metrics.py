@@ -31,18 +31,17 @@ def scored_images(decisions: Decisions) -> ScoredImages | None:
         energy=decisions.energy.astype(np.float64),
         max_softmax=decisions.max_softmax.astype(np.float64),
         images=np.array(list(decisions.images)),
-        features=None if decisions.features is None else decisions.features.astype(np.float64),
         groups=None if decisions.group is None else np.array(decisions.group.tolist()),
     )
 
 
 def join(parts: Sequence[ScoredImages]) -> ScoredImages | None:
-    """Return the images of several sets as one; None without any, or if they have other classes or features."""
+    """Return the images of several sets as one; None without any, or if they have other classes."""
     widths = {part.log_probabilities.shape[1] for part in parts}
     if len(widths) != 1:
         return None
     columns: dict[str, np.ndarray | None] = {}
-    for name in ("log_probabilities", "labels", "energy", "max_softmax", "features", "groups"):
+    for name in ("log_probabilities", "labels", "energy", "max_softmax", "groups"):
         values = [getattr(part, name) for part in parts]
         columns[name] = None if any(value is None for value in values) else np.concatenate(values)
     names: list[str] = []

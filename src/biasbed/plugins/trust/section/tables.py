@@ -48,8 +48,6 @@ DETECTION = {
     "fpr95_msp": "FPR, softmax",
     "auroc_energy": "AUROC, energy",
     "fpr95_energy": "FPR, energy",
-    "auroc_mahalanobis": "AUROC, Mahalanobis",
-    "fpr95_mahalanobis": "FPR, Mahalanobis",
 }
 GROUPS = {
     "lac_coverage": "coverage",
@@ -85,8 +83,7 @@ def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[Re
     caption = (
         f"Detection of each set's images among the half of {sets} that did not calibrate, in percent: area under the "
         "receiver operating characteristic (50: by chance) and false positives where 95 % of the set are detected; by "
-        "maximum softmax, energy and, where features are stored, Mahalanobis distance. Mean ± standard deviation over "
-        "runs; below, the interval over images."
+        "maximum softmax and energy. Mean ± standard deviation over runs; below, the interval over images."
     )
     tables.append(_values(analysis, links, frame, DETECTION, caption, FILE))
     caption = (
