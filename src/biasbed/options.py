@@ -81,9 +81,6 @@ class EvaluateOptions:
         "none", "YAML file that says what the model's outputs stand for, or its content in braces"
     )
     algorithm: str = setting("auto", "the checkpoint's method, if it is your own: <file>.py:<Class>")
-    compare: Literal["none", "humans", "published"] = setting(
-        "none", "prints beside the shape bias that of Geirhos et al. 2019: humans, or published (networks, too)"
-    )
     report: str = setting("none", "file of the card, one page with the numbers, their meaning and examples: card.html")
     image_size: int | Auto = setting("auto", "pixels per side (auto: as the model was trained or published)")
     categories: Aggregation | Auto = setting(

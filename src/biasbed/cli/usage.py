@@ -31,7 +31,7 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("data_dir", "train", "workers", "dry_run"),
     ),
     "evaluate": (
-        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "report"),
+        *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "report"),
         *("nproc", "resume", "limit"),
     ),
     "compare": (

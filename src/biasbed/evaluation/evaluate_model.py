@@ -18,7 +18,6 @@ from biasbed.algorithms.make import mean_std
 from biasbed.compute.distributed import Group, convert_errors, process_group
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.transforms import make_example
-from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, report
 from biasbed.evaluation.card_page import CardPage, check_path
@@ -30,8 +29,6 @@ from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-from biasbed.published import observers as published
-from biasbed.published.observers import PublishedObserver
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import derived, label_maps, user_label_maps
 from biasbed.suites.sets import EvaluationSet
@@ -52,7 +49,6 @@ class Evaluation:
     model: models.TestedModel
     suite: OpenSuite
     job: EvaluationJob
-    counted: Sequence[PublishedObserver] = ()  # people and networks whose counts are known
 
 
 class Results(NamedTuple):
@@ -99,9 +95,6 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group, report_fi
         write_results(folder.path, job, results)
         finish(tracker, results.metrics)
     print(results_text(evaluation, results))
-    for decisions in filter(cue_figure.has_bias, stored.decisions) if evaluation.counted else ():
-        if cue_figure.has_published_categories(decisions):
-            print("\n".join(["", *cue_figure.table({job.row: decisions}, evaluation.counted)]))
     if stored.skipped:
         print(f"left out: {len(stored.skipped)} images that can't be read, e.g. {min(stored.skipped)}")
     _write_page(report_file, evaluation, results)
@@ -213,8 +206,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
     suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
-    counted = _counted_observers(options.compare, suite.testing)
-    return Evaluation(model, suite, job, counted)
+    return Evaluation(model, suite, job)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
@@ -282,22 +274,6 @@ def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Te
             values["preprocess.resize"] = "auto"  # the layers below chose it for another size
         values |= layer
     return build(suite.Settings, {**values, "resume": options.resume})
-
-
-def _counted_observers(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:
-    """Return people and networks whose counts are known. Raises UsageError if no set has their cues and categories."""
-    observers = published.chosen(compare)
-    categories = published.categories()
-    fitting = []
-    for evaluation_set in sets:
-        if evaluation_set.source.bias is not None and set(evaluation_set.source.classes) == categories:
-            fitting.append(evaluation_set)
-    if observers and not fitting:
-        raise UsageError(
-            f"compare={compare}: they decided on cue conflicts among 16 categories "
-            f"({', '.join(CATEGORIES_16[:3])}, ...), and none of the sets tested here has these"
-        )
-    return observers
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from pathlib import Path
 from biasbed import measures
 
 FILE = Path(__file__).parent / "shape_bias_observers.csv"
-HUMANS, PUBLISHED = "humans", "published"  # values of `compare=` for the people, and for all observers
 CITATION = "Geirhos et al. 2019"
 KNOWN = ("alexnet", "vgg16", "googlenet_caffe", "resnet50")  # the networks of the paper's figure 4
 
@@ -72,8 +71,3 @@ def pooled(name: str, members: Sequence[PublishedObserver]) -> PublishedObserver
 def people() -> tuple[PublishedObserver, ...]:
     """Return the human observers."""
     return tuple(observer for observer in observers() if observer.is_human)
-
-
-def chosen(value: str) -> tuple[PublishedObserver, ...]:
-    """Return the observers that a value of `compare=` chooses."""
-    return {HUMANS: people(), PUBLISHED: observers()}.get(value, ())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biasbed import measures, record
-from biasbed.evaluation import cue_figure, intervals, report
+from biasbed.evaluation import intervals, report
 from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.plugins.cues import cue_profile, error_ratios
@@ -268,8 +268,6 @@ def test_the_interval_of_the_shape_bias_is_wilson_s_everywhere(
     whole, by_class = report.cue_rows(decisions)
     for printed in (whole, by_class):
         assert (printed["shape_bias_low"], printed["shape_bias_high"]) == (row.low, row.high)
-    line = next(line for line in cue_figure.table({"mine": decisions}, ()) if line.startswith("mine"))
-    assert f"{row.low:.3f} to {row.high:.3f}" in line
 
 
 def test_answers_of_several_observers_to_one_image_are_drawn_together() -> None:
@@ -286,7 +284,6 @@ def test_answers_of_several_observers_to_one_image_are_drawn_together() -> None:
     assert intervals.shape_bias_interval(same) == pytest.approx(measures.wilson(1, 2))
     nobody = decide_conflicts("c", "c")
     assert all(map(math.isnan, intervals.shape_bias_interval(nobody)))
-    assert cue_figure.table({"nobody": nobody}, ())[1:] == []
 
 
 def test_a_measure_is_the_mean_of_its_values_of_images(random: np.random.Generator) -> None:
