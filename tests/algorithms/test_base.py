@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from biasbed.algorithms.base import Progress
-from helpers.making import batch_for, make
+from biasbed.algorithms.base import Algorithm, Progress
+from biasbed.batch import Batch
+from helpers.making import batch_for, images, make
 
 # --- steps in parts, and of several processes -------------------------------------------------------------------------
 
@@ -200,3 +202,49 @@ def test_sagnet_counts_the_decisions_of_the_network_and_not_of_style() -> None:
         module.register_forward_hook(lambda module, inputs, output, decided=decided: output * 0 + decided)
     assert len(list(algorithm.objectives(batch))) == 2
     assert int(algorithm.take_correct()) == len(batch) // 2
+
+
+# --- clipped gradients ------------------------------------------------------------------------------------------------
+
+
+def clipped(name: str, clip: float | None, **how: Any) -> tuple[Algorithm, dict[str, list[torch.Tensor]]]:
+    """A method, and the gradients that its optimizers step with."""
+    algorithm = make(name, **how)
+    algorithm.setup = replace(algorithm.setup, clip=clip)
+    seen: dict[str, list[torch.Tensor]] = {}
+    for key, optimizer in algorithm._runtime.optimizers.items():
+
+        def note(optimizer: Any, *_: Any, key: str = key) -> None:
+            members = [p for group in optimizer.param_groups for p in group["params"]]
+            seen[key] = [p.grad.clone() for p in members if p.grad is not None]
+
+        optimizer.register_step_pre_hook(note)
+    return algorithm, seen
+
+
+def norm(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors]).norm()
+
+
+@pytest.mark.parametrize(("precision", "accumulate"), [("fp32", 1), ("fp32", 2), ("fp16", 1)])
+def test_gradients_are_clipped_after_unscaling_and_adding_up(precision: str, accumulate: int) -> None:
+    """The same direction, at the length asked for; a limit that nothing exceeds changes nothing."""
+    gradients = []
+    for clip in (None, 0.01, 1e6):
+        algorithm, seen = clipped("erm", clip, precision=precision, accumulate=accumulate)
+        algorithm.update(Batch(images(8), torch.arange(8) % 5))
+        gradients.append(seen["main"])
+    plain, short, loose = gradients
+    scale = 0.01 / (norm(plain) + 1e-6)
+    assert scale < 0.5
+    for one, other, same in zip(plain, short, loose, strict=True):
+        torch.testing.assert_close(other, one * scale)
+        assert torch.equal(same, one)
+
+
+def test_every_optimizer_is_clipped_by_its_own_norm() -> None:
+    algorithm, seen = clipped("sagnet", 1e-3)
+    algorithm.update(batch_for(algorithm))
+    assert set(seen) == {"main", "style", "adversarial"}
+    for gradients in seen.values():
+        assert float(norm(gradients)) == pytest.approx(1e-3, rel=1e-2)

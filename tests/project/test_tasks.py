@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from pyarrow import parquet
 from sklearn.metrics import average_precision_score
 
@@ -17,6 +18,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import average_precisions
 from biasbed.evaluation.prediction_files import read_predictions, write_predictions
 from biasbed.evaluation.report import set_row
+from biasbed.tasks import MULTI_CLASS, MultiLabel
 from helpers import children, toy_suite
 from helpers.children import one_line
 from helpers.runs import all_runs, history, run_folders
@@ -155,3 +157,17 @@ def test_a_split_has_its_share_of_every_label(tmp_path: Path) -> None:
     y[:, 2] = np.arange(400) == 7
     with pytest.raises(UsageError, match=r"class 'c' of .* has one image"):
         folders.split(source, 0.25, 3, ("rest", "held"))
+
+
+def test_smoothed_labels_are_by_hand() -> None:
+    """Cross-entropy with 0.9 + 0.1 / K at the label and 0.1 / K elsewhere; labels of 0 and 1 become 0.05 and 0.95."""
+    logits, y = torch.randn(6, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
+    targets = torch.full((6, 4), 0.1 / 4, dtype=torch.float64)
+    targets[torch.arange(6), y] += 0.9
+    expected = -(targets * logits.log_softmax(1)).sum(1)
+    torch.testing.assert_close(MULTI_CLASS.smoothed(0.1).loss(logits, y, "none"), expected)
+    torch.testing.assert_close(MULTI_CLASS.smoothed(0.1).loss(logits, y), expected.mean())
+    several, probability = torch.randint(2, (6, 4)), logits.sigmoid()
+    soft = several * 0.9 + 0.05
+    expected = -(soft * probability.log() + (1 - soft) * (1 - probability).log()).mean(1)
+    torch.testing.assert_close(MultiLabel().smoothed(0.1).loss(logits, several, "none"), expected)

@@ -232,7 +232,7 @@ SMALLEST: Mapping[str, Any] = {
 # Settings that say what is read, and for how long, which a trace of steps on one batch does not see; and their tests.
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("Optim.layer_decay", "Optim.decay_embeddings"), "tests/networks/test_layers.py"),
-    "Optim.clip": "tests/training/test_recipe.py",
+    "Optim.clip": "tests/algorithms/test_base.py",
     "ERM.balance": "tests/algorithms/test_erm.py",
     **dict.fromkeys(("JTT.identification", "JTT.upweight"), "tests/algorithms/test_jtt.py"),
     **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_refit.py"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from biasbed import algorithms
 from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
@@ -107,3 +108,9 @@ def test_parts_of_a_domain_are_whole(request_: StreamRequest, processes: int, ac
         return
     with pytest.raises(UsageError, match="images of every domain"):
         job.refuse_parts(*arguments)  # type: ignore[arg-type]
+
+
+def test_a_loss_of_hard_labels_takes_no_smoothed_ones() -> None:
+    config = resolve({"suite": "demo", "algorithm": "lff", "label_smoothing": "0.1"})
+    with pytest.raises(UsageError, match=r"label_smoothing=0\.1: lff weights images by"):
+        job.refuse_settings(config, algorithms.load("lff"))

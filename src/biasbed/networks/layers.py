@@ -42,7 +42,10 @@ def find_depths(backbone: nn.Module, head: str | None = None) -> dict[str, int]:
         numbers = {}
     last = max(numbers.values(), default=0)
     if last == 0:
-        raise UsageError(f"{type(backbone).__name__} does not say which layers it has")
+        raise UsageError(
+            f"optim.layer_decay: {type(backbone).__name__} does not say which layers it has; take a network of timm, a "
+            "ResNet or a ViT of torchvision, or leave it out"
+        )
     return {name: last - numbers.get(name, last) for name in names}
 
 

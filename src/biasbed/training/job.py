@@ -18,6 +18,7 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import mean_std
 from biasbed.algorithms.requests import NEEDS, StreamRequest
 from biasbed.batch import MAIN
+from biasbed.compute.device import choose_device
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.evaluation.tracked_job import TrackedJob, join_name
@@ -25,7 +26,6 @@ from biasbed.suites import open_suite
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
-from biasbed.training import recipe
 from biasbed.training.identity import config_hash, run_key
 
 
@@ -107,17 +107,8 @@ def plan(config: Config) -> Job:
     refuse_backbone(config, algorithm)
     networks.check_init(config.backbone, config.init)
     networks.refuse_size(config.backbone, config.image_size, config.network.channels)
-    if config.network.freeze_statistics and config.init == "scratch":
-        raise UsageError(
-            "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "
-            "give init, or leave them to move"
-        )
-    recipe.refuse_unmet(config, algorithm)
+    refuse_settings(config, algorithm)
     suite = open_suite(config)
-    if algorithm.coupled and config.accumulate > 1:
-        raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
-    if config.keep == "none" and config.log_model:
-        raise UsageError("keep=none leaves no weights to make an MLflow model of: give log_model=false as well")
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     if suite.task.name not in algorithm.tasks:
@@ -159,6 +150,28 @@ def plan(config: Config) -> Job:
         provides=provides,
         method_files=algorithm.files(getattr(config, "hparams", None), suite.classes),
     )
+
+
+def refuse_settings(config: Config, algorithm: type[Algorithm]) -> None:
+    """Raise UsageError for settings that exclude each other, or that the method can't be trained with."""
+    if config.network.freeze_statistics and config.init == "scratch":
+        raise UsageError(
+            "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "
+            "give init, or leave them to move"
+        )
+    if config.label_smoothing and not algorithm.smooths_labels:
+        raise NotApplicable(
+            f"label_smoothing={config.label_smoothing:g}: {config.algorithm} weights images by the cross-entropy of "
+            "hard labels; leave it out"
+        )
+    if algorithm.coupled and config.accumulate > 1:
+        raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
+    if config.keep == "none" and config.log_model:
+        raise UsageError("keep=none leaves no weights to make an MLflow model of: give log_model=false as well")
+    if config.compile:
+        from biasbed.networks import compilation
+
+        compilation.refuse_no_compiler(choose_device(config.device, config.nproc)[0])
 
 
 def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
