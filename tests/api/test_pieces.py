@@ -145,19 +145,6 @@ def test_a_data_set_that_is_not_there_is_refused(name: str, folder: str | None, 
         biasbed.datasets.load("figures", columns=("labels",))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"image_size": -1}, "image_size=-1: give a whole number from 8 on"),
-        ({"severity": 0}, "severity=0: give the percentage"),
-        ({"name": 3}, "name=3: give the name of a data set"),
-    ],
-)
-def test_a_wrong_argument_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(biasbed.UsageError, match=message):
-        biasbed.datasets.load(**{"name": "figures", **arguments})
-
-
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     for module, name, message in (
         (biasbed, "evaluat", "module 'biasbed' has no attribute 'evaluat'; did you mean 'evaluate'"),

@@ -45,7 +45,8 @@ def test_arrays_are_75_conditions_ordered_by_severity(tmp_path: Path) -> None:
     assert np.array_equal(source.y, np.tile(labels, len(BENCHMARK)))
     row = (BENCHMARK.index("fog") * 5 + 3) * EACH + 1  # the second image of fog in severity 4
     assert source.ids[row] == "fog/4/00001"
-    assert (source.shown or ())[row] == "fog-4"
+    assert source.condition is not None
+    assert source.conditions[source.condition[row]] == "fog-4"
     wanted = arrays["fog"][3 * EACH + 1].transpose(2, 0, 1)
     assert np.array_equal(source.load(row).numpy(), wanted)
     own = source.subset([row, 0], "two")

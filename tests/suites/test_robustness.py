@@ -161,8 +161,9 @@ def test_75_conditions_are_one_set_one_column_and_one_block(tree: Path, as_relea
         name.split("/")[2]: entry.source.classes[y] for name, y in zip(entry.source.ids, entry.source.y, strict=True)
     }
     assert labels == {wnid: wnid for wnid in CLASSES}
-    shown = dict(zip(entry.source.ids, entry.source.shown or (), strict=True))
-    assert all(condition == "-".join(name.split("/")[:2]) for name, condition in shown.items())
+    assert entry.source.condition is not None
+    for name, condition in zip(entry.source.ids, entry.source.condition, strict=True):
+        assert entry.source.conditions[condition] == "-".join(name.split("/")[:2])
 
 
 def test_a_part_of_the_images_has_a_mean_error_and_says_why_it_has_no_mce(tree: Path) -> None:

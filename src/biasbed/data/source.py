@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from biasbed.data.names import Coded, Names
+from biasbed.data.names import Names
 
 
 class Picture(Protocol):
@@ -116,11 +116,6 @@ class Source:
     def num_labels(self) -> int:
         """Number of classes that occur."""
         return len(np.unique(self.y)) if self.y.ndim == 1 else int((self.y > 0).any(axis=0).sum())
-
-    @property
-    def shown(self) -> Coded | None:
-        """Name of the condition of each image; None if there are no conditions."""
-        return None if self.condition is None else Coded(self.condition, self.conditions)
 
     def open(self, row: int) -> Picture:
         """Open an image without decoding it. Raises CorruptImage, which names the file, if it is no image."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +20,9 @@ from biasbed.data.image_store import make_store
 from biasbed.data.source import Source
 from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSet, OnDisk, letters
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import UsageError
 from biasbed.settings import nearest, refuse_unknown
+from biasbed.system import places
 
 # Data sets of test images alone.
 TESTS = {
@@ -33,7 +35,6 @@ TESTS = {
     "sketch": "biasbed.datasets.geirhos:Sketch",
     "stylized_imagenet": "biasbed.datasets.imagenet:StylizedImageNet",
 }
-SMALLEST = 8  # pixels per side, as `image_size` of a training
 COLUMNS = ("label", "domain", "bias", "id")
 
 
@@ -118,70 +119,37 @@ def open_parts(
     image_size: int,
 ) -> LoadedDataSet:
     """Return the data set of a name. `datasets.load` describes the arguments."""
-    _refuse_wrong_types(name, transform, image_size, seed, severity)
     columns = (columns,) if isinstance(columns, str) else columns
     for column in columns:
         refuse_unknown(column, COLUMNS, f"columns: there is no column '{column}'")
-    identifier, sources = _open_sources(name, _Folder(name, data_dir), seed, severity, image_size)
+    identifier, sources = _open_sources(name, data_dir, seed, severity, image_size)
     images = make_store()
     parts = {part: Images(images.attach(source), transform, columns) for part, source in sources.items()}
     return LoadedDataSet(identifier, parts)
 
 
-def _refuse_wrong_types(name: object, transform: object, image_size: object, seed: object, severity: object) -> None:
-    """Raise UsageError for an argument of a wrong type, which would else be noticed at the first image."""
-    if not isinstance(name, str):
-        raise UsageError(f"name={name!r}: give the name of a data set, or of a folder in data_dir")
-    if transform is not None and not callable(transform):
-        raise UsageError(f"transform={transform!r} is no function of a PIL image")
-    for argument, value, least in (("image_size", image_size, SMALLEST), ("seed", seed, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UsageError(f"{argument}={value!r}: give a whole number from {least} on")
-    if severity is not None and not (isinstance(severity, int | float) and 0 < severity <= 100):
-        raise UsageError(f"severity={severity!r}: give the percentage of training images that conflict with the bias")
-
-
-class _Folder:
-    """Folder `data_dir`, which data sets that are computed do without."""
-
-    def __init__(self, name: str, data_dir: str | os.PathLike[str] | None) -> None:
-        self.name, self.data_dir = name, data_dir
-
-    def __call__(self) -> Path:
-        if self.data_dir is None:
-            raise MissingData(f"'{self.name}' needs data_dir=<the folder that holds its data sets>")
-        root = Path(self.data_dir).expanduser()
-        if not root.is_dir():
-            raise MissingData(f"data_dir={root}: there is no such folder")
-        return root
-
-    def for_data_set(self, data_set: Any) -> Path:
-        """Return the folder for a data set: any, if all of it is computed."""
-        if self.data_dir is None and not isinstance(data_set, OnDisk):
-            return Path()
-        return self()
-
-
 def _open_sources(
-    name: str, folder: _Folder, seed: int, severity: float | None, image_size: int
+    name: str, data_dir: str | os.PathLike[str] | None, seed: int, severity: float | None, image_size: int
 ) -> tuple[str, dict[str, Source]]:
     """Return the data set's identifier and the sources of its parts. Raises UsageError for an unknown name."""
+    folder = functools.partial(places.data_root, data_dir, f"'{name}'")
     tests = {letters(test): test for test in TESTS}
     for registry in (domains.DATA_SETS, biased.DATA_SETS):
         if registry.identifier(name) not in registry:
             continue
         data_set = registry.make(name, folder)
+        is_computed = data_dir is None and not isinstance(data_set, OnDisk)
+        root = Path() if is_computed else folder()
         if registry is domains.DATA_SETS:
-            parts = _with_domain_numbers(data_set.open_domains(folder.for_data_set(data_set), seed, image_size))
+            parts = _with_domain_numbers(data_set.open_domains(root, seed, image_size))
             return registry.identifier(name), parts
-        root = folder.for_data_set(data_set)
         request = biased.DivisionRequest(severity=severity, seed=seed, image_size=image_size, frost=root / "frost")
         division = data_set.parts(root, request)
         return registry.identifier(name), {"train": division.train, "val": division.validation, "test": division.test}
     if letters(name) in tests:
         test: DataSet = resolve_name(TESTS[tests[letters(name)]])()
         return tests[letters(name)], {"test": test.open(folder())}
-    if folder.data_dir is not None and (folder() / name).is_dir():
+    if data_dir is not None and (folder() / name).is_dir():
         folders = domains.OwnDomains(folder() / name)
         return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})

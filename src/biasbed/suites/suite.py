@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from biasbed import measures, record
 from biasbed.config import Config, ScoreSettings, layered
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import UsageError
 from biasbed.settings import flatten, nearest, refuse_unknown, specs, word
 from biasbed.suites import derived
 from biasbed.suites.registered import REGISTRY
@@ -86,12 +86,7 @@ class Suite(Generic[C]):
     @property
     def data_root(self) -> Path:
         """Folder `data_dir`. Raises MissingData if it is not given or does not exist."""
-        if self.config.data_dir is None:
-            raise MissingData(f"the suite '{self.name}' needs data_dir=<the folder that holds its data sets>")
-        root = Path(self.config.data_dir).expanduser()
-        if not root.is_dir():
-            raise MissingData(f"data_dir={root}: there is no such folder")
-        return root
+        return places.data_root(self.config.data_dir, f"the suite '{self.name}'")
 
     @property
     def store(self) -> PreparedStore:

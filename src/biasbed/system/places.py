@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from biasbed.errors import MissingData
 from biasbed.record import slug
 from biasbed.redaction import HIDDEN, URI, public_setting
 from biasbed.redaction import has_secret as has_secret
@@ -70,6 +71,19 @@ def prepared_home(prepared_dir: str) -> Path:
     if prepared_dir != "auto":
         return Path(prepared_dir).expanduser().resolve()
     return own_home() / "prepared"
+
+
+def data_root(data_dir: str | os.PathLike[str] | None, owner: str) -> Path:
+    """Return the folder of all data sets. Raises MissingData if it is not given or does not exist.
+
+    owner: what needs it, in the message.
+    """
+    if data_dir is None:
+        raise MissingData(f"{owner} needs data_dir=<the folder that holds its data sets>")
+    root = Path(data_dir).expanduser()
+    if not root.is_dir():
+        raise MissingData(f"data_dir={root}: there is no such folder")
+    return root
 
 
 def home(tracking_uri: str) -> Path:
