@@ -179,6 +179,25 @@ def test_an_image_under_two_spellings_is_one_image(tmp_path: Path) -> None:
         opened(tmp_path, "pets")
 
 
+@pytest.mark.parametrize("is_hard", [False, True])
+def test_a_link_to_an_image_of_another_part_is_refused(is_hard: bool, tmp_path: Path) -> None:
+    folder = make_table(tmp_path / "pets", ROWS)
+    for place in ("test/linked.png", "train/linked.png"):
+        if is_hard:
+            (folder / place).hardlink_to(folder / "train/cat_cat_0.png")
+        else:
+            (folder / place).symlink_to(folder / "train/cat_cat_0.png")
+    table, rows = folder / "metadata.csv", (folder / "metadata.csv").read_text()
+    table.write_text(f"{rows}train/linked.png,cat,train,cat\n")
+    assert len(opened(tmp_path, "pets").source("pets")) == 9  # within a part one may be there more often
+    table.write_text(f"{rows}test/linked.png,cat,test,cat\n")
+    told = (
+        r"metadata.csv: '(test/linked|train/cat_cat_0).png' and '.*' are one file, in (test|train) and in (test|train)"
+    )
+    with pytest.raises(UsageError, match=told):
+        opened(tmp_path, "pets")
+
+
 def test_validation_images_are_halved_by_group() -> None:
     """One more selects; the seed of the data draws, and nothing else changes."""
     wanted = DivisionRequest(20.0, 0, 16)

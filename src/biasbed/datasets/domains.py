@@ -153,6 +153,11 @@ class OwnDomains(OwnFolder, FolderDomains):
             raise UsageError(
                 f"{folder} has {len(folders)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
             )
+        firsts: dict[str, str] = {}
+        for identifier, path in folders.items():
+            first = firsts.setdefault(os.path.realpath(path), identifier)
+            if first != identifier:
+                raise UsageError(f"{folder}: the domains '{first}' and '{identifier}' are one folder: remove the link")
         return dict(sorted(folders.items()))
 
 

@@ -6,7 +6,9 @@ of the table are part of the fingerprint, because they can change without the im
 
 from __future__ import annotations
 
+import os
 import posixpath
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -145,38 +147,57 @@ class TableData(OnDisk, BiasedData):
                     f"'{row.label}' and '{row.image}'"
                 )
         rows = sorted(row._replace(image=posixpath.normpath(row.image)) for row in rows)
-        check_files(folder, self.file, [row.image for row in rows])
+        parts = [SPLITS[row.split.lower()] for row in rows]
+        check_files(folder, self.file, [row.image for row in rows], parts)
         return rows
 
     def _at(self, folder: Path, row: Row) -> str:
         return f"{folder / self.file}, line {row.line}"
 
 
-def check_files(folder: Path, table: str, names: Sequence[str]) -> None:
-    """Raise UsageError for a name that the table has twice, and for a missing file.
+def check_files(folder: Path, table: str, names: Sequence[str], parts: Sequence[str] | None = None) -> None:
+    """Check that a table's images exist and that no two parts share one.
 
-    names: normalised paths below the folder.
+    names: normalised paths below the folder. parts: the part of each; None if any image may come into any part.
+
+    Raises UsageError for a name that the table has twice, for a missing file, and for two names of one file (by links,
+    or on a disk that ignores case) in different parts.
     """
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UsageError(f"{folder / table} has the image '{twice[0]}' twice")
-    refuse_missing(folder, names)
+    firsts: dict[tuple[int, int], int] = {}
+    for number, status in enumerate(refuse_missing(folder, names)):
+        first = firsts.setdefault((status.st_dev, status.st_ino), number)
+        if first == number or (parts is not None and parts[first] == parts[number]):
+            continue
+        # Some file systems give one inode number to several files.
+        is_link = os.path.realpath(folder / names[first]) == os.path.realpath(folder / names[number])
+        if is_link or status.st_nlink > 1:
+            shares = "" if parts is None else f", in {parts[first]} and in {parts[number]}"
+            raise UsageError(
+                f"{folder / table}: '{names[first]}' and '{names[number]}' are one file{shares}: keep one of them"
+            )
 
 
-def refuse_missing(folder: Path, names: Sequence[str], kind: str = "images of its table") -> None:
-    """Raise UsageError if a file is missing. kind: what the message calls the files."""
+def refuse_missing(folder: Path, names: Sequence[str], kind: str = "images of its table") -> list[os.stat_result]:
+    """Return the status of each file. Raises UsageError if one is missing; kind: what the message calls the files."""
     with ThreadPoolExecutor(THREADS) as pool:
-        are_there = list(pool.map(lambda name: _is_file(folder / name), names, chunksize=256))
-    missing = [name for name, is_there in zip(names, are_there, strict=True) if not is_there]
-    if missing:
+        states = list(pool.map(lambda name: _status(folder / name), names, chunksize=256))
+    existing = [status for status in states if status is not None]
+    if len(existing) < len(names):
+        missing = [name for name, status in zip(names, states, strict=True) if status is None]
         raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {listed(missing, 3)}")
+    return existing
 
 
-def _is_file(path: Path) -> bool:
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None if it is missing or is not a regular file."""
     try:
-        return path.is_file()
+        status = os.stat(path)
     except (OSError, ValueError):
-        return False
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 class OwnTable(OwnFolder, TableData):

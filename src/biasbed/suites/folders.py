@@ -75,6 +75,11 @@ class Folders(FileSuite[FileSettings]):
             )
         if train_name in tests or not tests:
             raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
+        for name in tests:
+            if train_name and os.path.realpath(root / name) == os.path.realpath(root / train_name):
+                raise UsageError(
+                    f"'{name}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
+                )
         try:
             slugs = record.slugs(sorted({*filter(None, [train_name]), *tests}))
         except ValueError as error:
