@@ -1,4 +1,7 @@
-"""Exact evaluation: every image once, decisions gathered over ranks, measures as sums and counts."""
+"""Exact evaluation: every image once, decisions gathered over ranks, measures as sums and counts.
+
+Answers: Where are test images decoded, and where does a model decide on them?
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,7 @@ class Evaluator:
             self.coming += [piece for piece in pieces if piece.number not in done_pieces]
         self.shard = _Shard(self.coming, batch_size, group.rank, group.world)
         self.loader = DataLoader(
-            _Images(sets, self.coming, self.cached),
+            _TestImages(sets, self.coming, self.cached),
             batch_sampler=self.shard,
             collate_fn=as_it_is,
             **loader_options(workers, group.device.type == "cuda"),
@@ -343,8 +346,8 @@ def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) 
         raise kind(first)
 
 
-class _Images(Dataset[Any]):
-    """Images by (piece, row): each transformed, or the error of a file that can't be decoded."""
+class _TestImages(Dataset[Any]):
+    """Test images by (piece, row), as loader workers make them: decoded and transformed, or the file's error."""
 
     def __init__(
         self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece], cached: Mapping[str, CachedImages]

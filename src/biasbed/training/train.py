@@ -215,7 +215,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     set_arithmetic(group.device)
     precision = Precision(config.precision, group.device)
     reader = Reader(job, group, number_of_workers(config.workers, group.world))
-    algorithm = _algorithm(job, group, precision, reader.train_data)
+    algorithm = _build_algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
     times = (config.steps or config.epochs or 1) // config.cadence
     evaluator = Evaluator.from_config(suite.tested, config, group, times)
@@ -264,7 +264,9 @@ def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
     return description
 
 
-def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
+def _build_algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
+    """Return the job's method with its networks, equal on all processes."""
+
     def prepared_network(kind: str) -> torch.nn.Module:
         from biasbed.networks import frozen
 

@@ -14,7 +14,7 @@ from biasbed.data.names import Coded, Names
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.decisions import MEASURES, Decisions
-from biasbed.plugins.recorded_answers.observers import image_keys, pool, read_observers
+from biasbed.plugins.recorded_answers.observers import find_image_names, pool, read_observers
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
 from replays import load
 
@@ -66,11 +66,11 @@ def answers(observer: str, images: Sequence[str], right: Sequence[bool], conditi
 def test_names_that_repeat_are_told_apart_by_condition_then_by_folder() -> None:
     both = [answers(name, ["1_e_d_0_dog_00_dog1.png", "2_e_d_5_dog_00_dog1.png"], [True, True]) for name in "ab"]
     with_conditions = [Decisions(**{**vars(one), "condition": ["0", "5"]}) for one in both]
-    assert image_keys(with_conditions) == [["0/dog1.png", "5/dog1.png"]] * 2
+    assert find_image_names(with_conditions) == [["0/dog1.png", "5/dog1.png"]] * 2
     folders = [answers(name, ["cat/art_0.jpg", "dog/art_0.jpg"], [True, True]) for name in "ab"]
-    assert image_keys(folders) == [["cat/art_0.jpg", "dog/art_0.jpg"]] * 2
+    assert find_image_names(folders) == [["cat/art_0.jpg", "dog/art_0.jpg"]] * 2
     with pytest.raises(UsageError, match="the same image more than once"):
-        image_keys([answers("a", ["dog1.png", "dog1.png"], [True, True])])
+        find_image_names([answers("a", ["dog1.png", "dog1.png"], [True, True])])
 
 
 def people(number: int, images: int, seed: int = 0) -> list[Decisions]:

@@ -16,7 +16,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.command import split_files
 from biasbed.plugins.recorded_answers.consistency import consistency, make_table
-from biasbed.plugins.recorded_answers.observers import identify_images, image_keys, pool, read_observers
+from biasbed.plugins.recorded_answers.observers import find_image_names, identify_images, pool, read_observers
 from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
 
 
@@ -179,7 +179,7 @@ def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
     trials = conflicts(MIXED)
     (once,) = read_observers([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
     with pytest.raises(UsageError, match="same image more than once"):
-        image_keys([once])
+        find_image_names([once])
     path = tmp_path / "b.csv"
     path.write_text(f"object_response,category,imagename\n{ROW}\ndog,dog,dog1-dog2.png\n{ROW}")
     with pytest.raises(UsageError, match=r"line 5: b answers the same image more than once .*, first in line 2\)"):

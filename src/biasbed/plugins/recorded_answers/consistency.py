@@ -13,7 +13,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.decision_tables import DecisionTable
 from biasbed.evaluation.decisions import Decisions
-from biasbed.plugins.recorded_answers.observers import image_keys, sessions_of
+from biasbed.plugins.recorded_answers.observers import find_image_names, sessions_of
 from biasbed.system.terminal import aligned
 
 
@@ -53,7 +53,7 @@ def consistency(answers: Sequence[Decisions]) -> list[ObserverPair]:
     Raises UsageError if an observer has answered one image several times in a session, or if two observers' images of
     one name have different labels.
     """
-    keys = image_keys(answers)
+    keys = find_image_names(answers)
     pairs = []
     for second in range(len(answers)):
         for first in range(second):

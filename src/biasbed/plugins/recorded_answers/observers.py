@@ -40,9 +40,9 @@ def read_observers(paths: Sequence[Path]) -> list[Decisions]:
 def identify_images(answers: Sequence[Decisions]) -> list[Decisions]:
     """Return the observers of one set with a number for every image; images of the same name have the same number.
 
-    Raises UsageError as `image_keys` does.
+    Raises UsageError as `find_image_names` does.
     """
-    keys = image_keys(answers)
+    keys = find_image_names(answers)
     numbers: dict[str, int] = {}
     numbered = []
     for decisions, names in zip(answers, keys, strict=True):
@@ -88,7 +88,7 @@ def pool(answers: Sequence[Decisions]) -> Decisions:
 # --- names of images --------------------------------------------------------------------------------------------------
 
 
-def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
+def find_image_names(answers: Sequence[Decisions]) -> list[list[str]]:
     """Return a name for the image of each trial of each observer, so that equal names are equal images.
 
     Takes the shortest names that no observer answers twice in one session. The shortest is the bare name; then come the
