@@ -15,13 +15,14 @@ class _TableParser(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
         self.tables: list[list[list[tuple[str, int, int, bool]]]] = []
-        self.places: list[list[int]] = []
+        self.places: list[list[tuple[int, int]]] = []  # of each row: line and section (head or body)
         self.captions: list[str] = []
         self.num_head_rows: list[int] = []
         self._depth = 0
         self._cell: list[str] | None = None
         self._span = (1, 1, False)
         self._in_head = False
+        self._section = 0
         self._caption: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,10 +40,9 @@ class _TableParser(html.parser.HTMLParser):
             self._open_row()
         elif tag in ("td", "th"):
             self._open_cell(tag, dict(attrs))
-        elif tag == "thead":
-            self._in_head = True
-        elif tag == "tbody":
-            self._in_head = False
+        elif tag in ("thead", "tbody"):
+            self._in_head = tag == "thead"
+            self._section += 1
         elif tag == "caption":
             self._caption = []
 
@@ -56,7 +56,7 @@ class _TableParser(html.parser.HTMLParser):
         if not self.tables:
             self._open_table()
         self.tables[-1].append([])
-        self.places[-1].append(self.getpos()[0])
+        self.places[-1].append((self.getpos()[0], self._section))
         self.num_head_rows[-1] += self._in_head
 
     def _open_cell(self, tag: str, attributes: dict[str, str | None]) -> None:
@@ -88,10 +88,12 @@ class _TableParser(html.parser.HTMLParser):
             self._caption = None
             return
         self._close_cell()
-        self._in_head &= tag != "thead"
+        if tag == "thead":
+            self._in_head = False
+            self._section += 1
         if tag == "tr" and self.tables and self.tables[-1] and self.tables[-1][-1]:
             self.tables[-1].append([])
-            self.places[-1].append(self.getpos()[0])
+            self.places[-1].append((self.getpos()[0], self._section))
 
     def close(self) -> None:
         """Read what is left, and close a cell that the page leaves open."""
@@ -118,12 +120,14 @@ def html_grids(text: str, source: str) -> Iterator[Grid]:
     for table, places, head, caption in zip(
         parser.tables, parser.places, parser.num_head_rows, parser.captions, strict=True
     ):
+        filled = [(row, line, section) for row, (line, section) in zip(table, places, strict=True) if row]
+        last = {section: number for number, (_, _, section) in enumerate(filled)}
         rows, lines = [], []
-        for row, line in zip(table, places, strict=True):
-            if row:
-                cells = [RawCell(clean_html(raw), is_bold(raw), columns, down) for raw, columns, down, _ in row]
-                rows.append(cells)
-                lines.append(line)
+        for number, (row, line, section) in enumerate(filled):
+            reach = last[section] - number + 1  # cells end with their section
+            cells = [RawCell(clean_html(raw), is_bold(raw), columns, min(down, reach)) for raw, columns, down, _ in row]
+            rows.append(cells)
+            lines.append(line)
         if not rows:
             continue
         spanned = max((cell.rows for cell in rows[0]), default=1)

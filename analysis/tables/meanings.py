@@ -223,7 +223,7 @@ def _spaced_split(meaning: Meaning, shared: Set[str]) -> Meaning:
         if len(last) == 1 and last[0] in say.VALIDATION | say.TRAINING:
             return replace(meaning, split="val" if last[0] in say.VALIDATION else "train")
         for start in range(1, len(spoken)):
-            measure = " ".join(spoken[start:]).strip("()")
+            measure = re.sub(r"[()]", "", " ".join(spoken[start:]))
             if _is_sure_measure(spoken[start].strip("()"), shared) and say.is_metric(measure):
                 return replace(meaning, dataset=" ".join(spoken[:start]), metric=measure)
     only = say.split_kind(meaning.dataset)
@@ -365,7 +365,7 @@ def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) 
         if (
             meaning.block
             and not title_of(meaning.block)
-            and are_sets * 2 > len(names)
+            and are_sets * 2 > len(names) > 1
             and not say.OF_DATA.search(meaning.block)
         ):
             result.append(replace(meaning, block=""))

@@ -15,7 +15,7 @@ from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
 from biasbed.analysis.tables.markup import without_citation
 from biasbed.analysis.tables.meanings import ONE_SET, Meaning, apply_blocks, find_meanings
-from biasbed.analysis.tables.numbers import is_missing, refuse_text, resolve_brackets
+from biasbed.analysis.tables.numbers import is_missing, is_pair, refuse_text, resolve_brackets
 from biasbed.analysis.tables.repeats import NamedNumber
 from biasbed.analysis.tables.roles import ParsedCells
 from biasbed.analysis.tables.settings import ReaderSettings
@@ -55,6 +55,7 @@ class ScoreReader:
         if self.layout.kind != "turned":
             scored = self._without_average_columns(rows)
         else:
+            rows = self._without_lines_of_words(names, rows, scored)
             rows = self._without_average_rows(names, rows, scored)
         spread_brackets = self._brackets(rows, scored)
         by_row = self._row_meanings(names, rows)
@@ -152,6 +153,18 @@ class ScoreReader:
     def _is_kept(self, column: int) -> bool:
         spelled = {self.body.name(column).casefold(), self.body.leaf(column).casefold()}
         return not spelled.isdisjoint(map(str.casefold, self.settings.keep))
+
+    def _without_lines_of_words(self, names: Sequence[str], rows: Sequence[int], scored: Sequence[int]) -> list[int]:
+        """Return the lines of a turned table without those that say words of all methods, as `Architecture` does."""
+        kept = []
+        for row in rows:
+            has_words = [self.cells.number(row, column) is None for column in scored]
+            texts = [self.cells.text(row, column) for column in scored]
+            if all(has_words) and not any(map(is_missing, texts)) and not any(map(is_pair, texts)):
+                self.left_out.append((f"line {names[row]}", "words"))
+            else:
+                kept.append(row)
+        return kept
 
     def _without_average_rows(self, names: Sequence[str], rows: Sequence[int], scored: Sequence[int]) -> list[int]:
         """Return the lines of a turned table that are no averages of others."""

@@ -108,7 +108,7 @@ HIGHER = _terms(
     coverage 准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도
     точность rappel précision genauigkeit exactitud
     precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
-    sdr sdri snr sisnr sisdr sisdri pesq stoi
+    sdr sdri snr snri sisnr sisdr sisdri pesq stoi
     acc1 acc5 success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
     """
 )
@@ -139,7 +139,7 @@ _FILLERS = _terms(
     image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
-    cal highest lowest float int8 fp16 fp32 region
+    cal highest lowest float int8 fp16 fp32 region si db
     """
 )
 _EXTRA = re.compile(
