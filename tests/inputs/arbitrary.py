@@ -201,7 +201,7 @@ SPACE = """
 optim.name: {distribution: categorical, choices: [sgd, adam]}
 optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}
 hparams.layers: {distribution: int, low: 0, high: 4, step: 2}
-optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.1, when: {optim.name: [sgd]}}
+optim.momentum: {distribution: uniform, low: 0.5, high: 0.9, step: 0.1}
 batch_size: {distribution: floor_power, low: 3, high: 5, base: 2}
 """
 LAYOUT = """
