@@ -83,7 +83,7 @@ def test_flags_win_over_the_table(image_root: Path) -> None:
     options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4..4", study="other")
     built = benchmark.build_table(options, {"steps": "7"})
     assert (built.study, built.seeds, list(built.rows)) == ("other", (4,), ["padain", "erm"])
-    assert built.settings == {"steps": "7"}
+    assert built.settings == {"reliance.sets": "in_domain", "steps": "7"}
 
 
 # --- the study's run --------------------------------------------------------------------------------------------------
