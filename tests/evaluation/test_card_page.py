@@ -54,7 +54,9 @@ def test_bars_are_the_card_s_values_and_intervals(card: Card) -> None:
     assert card.shape_bias is not None
     assert bias.value == 100 * card.shape_bias.value
     looks = card.looks_at[card.looks_at["set"] == "in_domain_reliance"].set_index("measure")
-    bars = find_panel(page, "Reliance on shape, texture and colour: In-Domain").bars
+    panel = find_panel(page, "Reliance on shape, texture and colour: In-Domain")
+    assert "meant for 224 pixels; these images have 40" in panel.meaning
+    bars = panel.bars
     for bar, measure in zip(bars, card_page.WITHOUT, strict=True):
         row = looks.loc[measure]
         expected = [100 * row.value, 100 * row.low, 100 * row.high]

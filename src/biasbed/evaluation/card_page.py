@@ -23,6 +23,7 @@ from PIL import Image
 
 from biasbed import __version__, measures, record
 from biasbed.data.corruptions import BENCHMARK
+from biasbed.data.corruptions.corruption import SIDE as MEANT_SIDE
 from biasbed.data.transforms import keyed_randomness
 from biasbed.datasets.suppressed import CLEAN
 from biasbed.errors import UsageError
@@ -34,7 +35,7 @@ from biasbed.evaluation.intervals import accuracy_interval
 from biasbed.evaluation.report import cue_rows
 from biasbed.published import cells, observers
 from biasbed.published.display_names import display_name
-from biasbed.suites.reliance_sets import SUFFIX, WHOLE_SUFFIX, conditions
+from biasbed.suites.reliance_sets import SUFFIX, WHOLE_SUFFIX, conditions, input_side
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -246,6 +247,7 @@ class CardPage:
         maps = dict.fromkeys(decisions.label_map for decisions in self.plain)
         facts = [
             ("model", str(job.given_settings["model"])),
+            ("backbone", job.backbone),
             ("parameters", f"{job.parameters or 0:,}"),
             ("weights", f"hash {job.weights[:HASH_DIGITS]}"),
             ("data", f"suite {Path(job.suite_name).name}, fingerprint {job.fingerprint}, protocol {job.protocol.hash}"),
@@ -300,11 +302,14 @@ class CardPage:
             value = self._metric(measure, decisions.set)
             if not math.isnan(value):
                 bars.append(_bar(name, value, *intervals.get(measure, ())))
+        side, size_remark = input_side(self.sets[self._original_set(decisions)]), ""
+        if side < MEANT_SIDE:
+            size_remark = f" Suppressions are meant for {MEANT_SIDE} pixels; these images have {side} and lose more."
         return Panel(
             f"Reliance on shape, texture and colour: {self._original(decisions)}",
             f"What is lost of the {self._score_name(decisions)} above chance when a cue is taken out of the same "
             f"images. 0 %: nothing; 100 %: only chance is left, {100 * self._chance(decisions):.1f} % here. A 95 % "
-            "interval draws an image with all its copies.",
+            f"interval draws an image with all its copies.{size_remark}",
             "Burgert et al. (NeurIPS 2025) conclude that CNNs of ImageNet rely most on local shape, not on texture, "
             "and that ConvNeXts and ViTs do less so. Their values hold for their images; none stands here.",
             bars=bars,

@@ -314,6 +314,7 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
         given_settings={**flatten(options), **shared},
         weights=model.weights,
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
+        backbone=model.backbone,
     )
 
 

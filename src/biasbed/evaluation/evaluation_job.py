@@ -27,6 +27,7 @@ class EvaluationJob(TrackedJob):
     given_settings: Mapping[str, Any]
     weights: str = ""  # content hash of the tested model
     parameters: int | None = None  # of the tested model
+    backbone: str = ""  # of a tested checkpoint
 
     @property
     def name(self) -> str:

@@ -164,6 +164,7 @@ class TestedModel:
     normalisation: Normalisation | None = None  # of its images
     transform: OwnTransform | None = None  # of the user's, in place of the sets' own
     maps: OwnMaps | None = None  # of the user's, from its outputs to classes
+    backbone: str = ""  # of a checkpoint; other models' names say it
 
     @property
     def own_normalisation(self) -> dict[str, Any]:
@@ -255,6 +256,7 @@ def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
         preprocessing=preprocessing,
         task=task,
         normalisation=normalisation,
+        backbone=config.backbone,
     )
 
 

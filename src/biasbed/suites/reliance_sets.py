@@ -107,7 +107,7 @@ def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
         original,
         name=name,
         source=source,
-        transform=transforms.Exact(_side(original)),
+        transform=transforms.Exact(input_side(original)),
         measures=tuple(dict.fromkeys((headline, "accuracy", "loss"))),
         headline=headline,
         preprocessing=f"{original.preprocessing}; a cue suppressed",
@@ -147,7 +147,7 @@ def _problem(original: EvaluationSet) -> str:
     return usual_problem(original, "cues are suppressed in 3")
 
 
-def _side(original: EvaluationSet) -> int:
+def input_side(original: EvaluationSet) -> int:
     """Return the side of the images that the network gets."""
     example = transforms.make_example(original.transform, 3)
     return int(original.transform(example).shape[-1])
