@@ -57,8 +57,8 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     rules: Rules = {}
     if not collection.published:
         rules = rules_of(functools.partial(make_rule, options.selection, options.n), collection, sets)
-    first = collection.runs[0]
-    rule = next(iter(rules.values()), None) or AsPublished(first.selection, first.selection_n)
+    of_first_cell, first = next(iter(rules.values()), None), collection.runs[0]
+    rule = of_first_cell or AsPublished(first.selection, first.selection_n)
     studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
         collection, sets = published.join(collection, sets, studies, options.algorithms)

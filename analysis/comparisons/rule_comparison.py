@@ -154,11 +154,12 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
     """Return the scores of a rule that is not in use, or the reason why there are none."""
     collection, sets, options = compared.collection, compared.sets, compared.options
     runs = published.runs_under(collection, name)
+    rules: Rules = {}  # none for published numbers, which were selected by their papers
     try:
-        rules: Rules = {}
         if not collection.published:
             rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
-        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+        of_first_cell = next(iter(rules.values()), None)
+        rule = of_first_cell or AsPublished(name, options.n)
         pools = pools_of(runs, compared.histories, sets, collection.protocols, collection.evidence)
         completeness.check(rule, pools, collection, options)
         selected = select(rules, pools, sets, collection.protocols)
