@@ -44,6 +44,7 @@ class CoreAnalyzeOptions:
         "tables (auto: by the rule)",
     )
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
+    rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
         "name", "algorithms in tables and figures: by name, by average rank, or these first", identity=False
@@ -145,10 +146,11 @@ class CompareOptions:
         "auto", "data sets on which lower is better (auto: by their names)"
     )
     unit: Literal["auto", "fraction", "percent", "plain"] = setting(
-        "auto", "of the scores; difference counts in points of fractions and percentages"
+        "auto", "of the scores; rope and difference count in points of fractions and percentages"
     )
     control: str = setting("none", "compare every method with this one only, not all pairs (none: all pairs)")
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)
+    rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
         "rank", "methods in tables and figures: by average rank, by name, or these first"
@@ -196,6 +198,7 @@ class CompareOptions:
         return AnalyzeOptions(
             alpha=self.alpha,
             control=self.control,
+            rope=self.rope,
             bootstrap=self.bootstrap,
             order=self.order,
             names=self.names,

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import (
+    bayesian,
     bootstrap,
     exact,
     friedman,
@@ -122,6 +123,16 @@ def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     return {
         "F": rate(friedman.statistics_of_each(ranks).f_p < alpha),
         "permutation": rate(exact.untied_friedman_p(ranks.mean(axis=1), tables.shape[1]) < alpha),
+    }
+
+
+def bayesian_decisions(tables: Array, rope: float) -> dict[str, Rate]:
+    """Compute how often the first pair's posterior calls one better, or both equivalent, with more than 95 %."""
+    differences = (tables[:, :, 0] - tables[:, :, 1]).round(9)
+    verdicts = [bayesian.verdict(bayesian.signed_rank(d, rope), ALPHA) for d in differences]
+    return {
+        f"Bayesian, rope {rope:g}: one better": rate([verdict.endswith("better") for verdict in verdicts]),
+        f"Bayesian, rope {rope:g}: equivalent": rate([verdict == "equivalent" for verdict in verdicts]),
     }
 
 
@@ -237,6 +248,15 @@ def print_few_sets(generator: np.random.Generator) -> None:
         _print(f"The omnibus test on few sets: k={k}", columns)
 
 
+def print_bayesian(generator: np.random.Generator) -> None:
+    columns = {}
+    for name, make in SCENARIOS.items():
+        for n in (6, 10):
+            tables = make(generator, 1000, n, 2)
+            columns[f"{name}, N={n}"] = bayesian_decisions(tables, 0.0) | bayesian_decisions(tables, 0.5)
+    _print("Bayesian decisions, two equal algorithms (rope in units of the interactions)", columns)
+
+
 def print_coverage(generator: np.random.Generator) -> None:
     columns = {f"N={n}, R={r}": coverage(generator, 1000, n, r) for n in (6, 10, 20) for r in (1, 3, 10)}
     _print("Coverage of 95 % intervals of a mean difference", columns)
@@ -268,6 +288,7 @@ def print_ranks(generator: np.random.Generator) -> None:
 PARTS = {
     "false_positives": print_false_positives,
     "few_sets": print_few_sets,
+    "bayesian": print_bayesian,
     "coverage": print_coverage,
     "per_set": print_per_set,
     "ranks": print_ranks,

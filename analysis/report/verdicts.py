@@ -15,7 +15,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import DIGITS, STRICT, RankTests
 
-# Fields of `Verdict` by the columns of effects.csv and wilcoxon_holm.csv that they are.
+# Fields of `Verdict` by the columns of effects.csv, wilcoxon_holm.csv and bayesian.csv that they are.
 FIELDS = {
     **{name: name for name in ("a", "b", "num_sets", "wins", "losses", "ties")},
     "mean_difference": "difference",
@@ -26,8 +26,14 @@ FIELDS = {
     "probability_of_improvement": "improvement",
     "improvement_low": "improvement_low",
     "improvement_high": "improvement_high",
+    "p_a": "better",
+    "p_rope": "alike",
+    "p_b": "worse",
+    "verdict": "practical",
     "detectable_alone": "detectable",
 }
+SIDES = {"a better": "better", "b better": "worse", "equivalent": "alike"}  # verdicts of bayesian.csv, seen from a
+TURNED = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,10 @@ class Verdict:
     improvement: float  # probability that a run of a beats a run of b
     improvement_low: float
     improvement_high: float
+    better: float  # Bayesian: a better by more than the rope, alike, worse; NaN where scores are no percentages
+    alike: float
+    worse: float
+    practical: str  # better, alike or worse where that is more probable than 1 - alpha; else empty
     detectable: float  # points that Wilcoxon's test would show of this pair alone; may be infinite
 
     @property
@@ -74,6 +84,9 @@ class Verdict:
             improvement=1 - self.improvement,
             improvement_low=1 - self.improvement_high,
             improvement_high=1 - self.improvement_low,
+            better=self.worse,
+            worse=self.better,
+            practical=TURNED.get(self.practical, self.practical),
         )
 
 
@@ -91,9 +104,10 @@ def control_of(analysis: Analysis, comparison: RankTests) -> str | None:
 
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     """Return all pairs of one setting, the largest difference first; none without effects, which need one unit."""
-    effects, tests = analysis.pairwise.effects, analysis.pairwise.wilcoxon
+    results = analysis.pairwise
     keys = ["setting", "a", "b"]
-    rows = effects.merge(tests[[*keys, "p_holm", "significant"]], on=keys)
+    rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
+    rows = rows.merge(results.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
     rows = rows[rows["setting"] == comparison.setting][list(FIELDS)].rename(columns=FIELDS)
     puts_better_first = control_of(analysis, comparison) is None
     pairs = []
@@ -101,6 +115,7 @@ def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
         p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
         is_apart = comparison.significant and p < comparison.alpha
         values = {str(name): value for name, value in row.items()}
+        values["practical"] = SIDES.get(row["practical"], "")
         pair = Verdict(**values, nemenyi_p=p, nemenyi=is_apart)
         pairs.append(pair.turned() if puts_better_first and pair.difference < 0 else pair)
     return sorted(pairs, key=lambda pair: -pair.difference)

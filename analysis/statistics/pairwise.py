@@ -19,6 +19,7 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.statistics import (
+    bayesian,
     bootstrap,
     pairs,
     per_set,
@@ -80,7 +81,7 @@ class PairwiseResults:
     """
 
     # What takes long, the longest first. They share nothing but the inputs.
-    COSTLY = ("resampled", "limits", "on_sets", "stability", "wilcoxon", "plan")
+    COSTLY = ("resampled", "limits", "on_sets", "bayesian", "stability", "wilcoxon", "plan")
 
     def __init__(
         self,
@@ -163,6 +164,12 @@ class PairwiseResults:
     def intervals(self) -> pd.DataFrame:
         """Intervals of scores, and of means over sets."""
         return self.resampled.intervals
+
+    @cached_property
+    @on_one_thread
+    def bayesian(self) -> pd.DataFrame:
+        """Bayesian tests, for percentages only: the unit of the region of practical equivalence."""
+        return _stack([part for part in self._parts if part.in_points], _Setting.bayesian, bayesian.COLUMNS)
 
     @cached_property
     @on_one_thread
@@ -268,7 +275,7 @@ class _Setting:
 
     @property
     def in_points(self) -> bool:
-        """True if scores are percentages, the unit of the option `difference`."""
+        """True if scores are percentages, the unit of the options `rope` and `difference`."""
         return set(self.design.units.values()) == {measures.FRACTION}
 
     def wilcoxon(self) -> pd.DataFrame:
@@ -291,6 +298,9 @@ class _Setting:
         frame["detectable"] = planner.detectable_pairs(differences, holm)
         frame["detectable_alone"] = planner.detectable_pairs(differences, alpha)
         return frame
+
+    def bayesian(self) -> pd.DataFrame:
+        return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
 
     def flips(self, rules: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return `FLIP_COLUMNS` and `CHECK_COLUMNS`. rules: block matrices of further selection rules."""

@@ -198,6 +198,7 @@ def compare(
     unit: Literal["auto", "fraction", "percent", "plain"] = "auto",
     control: str = "none",
     alpha: float = 0.05,
+    rope: float = 1.0,
     bootstrap: int = 2000,
     order: Union[Literal["name", "rank"], Sequence[str]] = "rank",
     names: str = "auto",

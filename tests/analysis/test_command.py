@@ -42,7 +42,7 @@ quicker = pytest.mark.usefixtures("without_figures", "few_draws", "without_evide
 
 FILES = """
 report.html summary.txt references.bib runs.csv scores.csv rank_sets.csv ranks.csv nemenyi.csv friedman.json
-wilcoxon_holm.csv effects.csv intervals.csv selection.csv selection_gap.csv regret.csv rows.csv
+wilcoxon_holm.csv effects.csv bayesian.csv intervals.csv selection.csv selection_gap.csv regret.csv rows.csv
 choices.csv shape_bias.csv sensitivity.csv sensitivity_checks.csv per_set.csv power.json
 """
 TABLES = "scores shape_bias ranks runs nemenyi nemenyi_strict pairs pairs_strict selection_gap"

@@ -218,6 +218,8 @@ def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None
     assert clean["p_holm"].to_numpy() == pytest.approx(28 / 2**9)
     assert tests["smallest_p"].unique() == pytest.approx([28 / 2**9])
     assert not tests["significant"].any()
+    verdicts = analysis.pairwise.bayesian.set_index(["setting", "a", "b"])["verdict"]
+    assert {verdicts["all", "debiased", name] for name in ("erm", "infodrop", "padain", "sagnet")} == {"a better"}
 
 
 @pytest.mark.slow

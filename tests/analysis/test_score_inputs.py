@@ -16,7 +16,6 @@ from biasbed.analysis.sections.power import limits_fields
 from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
-from biasbed.measures import FRACTION
 from helpers.toy_runs import Recorder
 
 
@@ -37,7 +36,7 @@ def analyse(table: pd.DataFrame, lower: tuple[str, ...] | None = None, unit: str
 
 
 # What follows from the scores alone, whatever the runs are called.
-SAME = ("scores", "ranks", "nemenyi", "wilcoxon_holm", "effects", "intervals", "per_set")
+SAME = ("scores", "ranks", "nemenyi", "wilcoxon_holm", "effects", "bayesian", "intervals", "per_set")
 
 
 def test_numbers_are_those_of_analyze(full: tuple[Outcome, Recorder]) -> None:
@@ -84,14 +83,14 @@ def test_direction_follows_from_names_and_from_the_user() -> None:
 
 @pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize(
-    ("factor", "unit", "shown", "is_in_points"),
+    ("factor", "unit", "shown", "has_rope"),
     [(1, "auto", 90.0, True), (100, "auto", 90.0, True), (1000, "auto", 900.0, False), (1, "plain", 0.9, False)],
 )
-def test_units(factor: float, unit: str, shown: float, is_in_points: bool) -> None:
+def test_units(factor: float, unit: str, shown: float, has_rope: bool) -> None:
     table = rows({"a": [0.9 * factor, 0.5 * factor, 0.25 * factor], "b": [0.7 * factor, 0.4 * factor, 0.3 * factor]})
     result = analyse(table, unit=unit)
     assert result.cells["a", "s0"].mean == pytest.approx(shown, abs=1e-9)
-    assert (result.sets[0].unit == FRACTION) == is_in_points
+    assert bool(len(result.pairwise.bayesian)) == has_rope
 
 
 @pytest.mark.usefixtures("few_draws")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from biasbed.analysis.statistics import per_set, planner
+from biasbed.analysis.statistics import bayesian, per_set, planner
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.statistics.pairwise import PairwiseResults
 
 
 def draw_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations take most of an analysis of few runs; where their numbers are not the subject, coarse ones do."""
-    draws = ((planner, "SIMULATIONS"), (planner, "RATE_SIMULATIONS"), (per_set, "PERMUTATIONS"))
+    draws = ((planner, "SIMULATIONS"), (planner, "RATE_SIMULATIONS"), (per_set, "PERMUTATIONS"), (bayesian, "SAMPLES"))
     for module, name in draws:
         monkeypatch.setattr(module, name, 200)
 

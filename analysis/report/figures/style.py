@@ -51,7 +51,7 @@ WARNING = "#B00020"
 DARK = {
     **{"#000000": "#e3e7ee", "#3a3a3a": "#c9d0db", "#444444": "#c9d0db", "#ffffff": "#14181f"},
     **{"#777777": "#a0a9b8", "#8a93a3": "#a0a9b8", "#9a9a9a": "#8791a1", "#bbbbbb": "#667080"},
-    **{"#e5e5e5": "#363d4a", "#ececec": "#2b313c", "#dde1e8": "#363d4a"},
+    **{"#e5e5e5": "#363d4a", "#ececec": "#2b313c", "#dde1e8": "#363d4a", "#f0e6c8": "#3d3620"},
     **{"#b00020": "#ff8b9b", "#a3001b": "#ff8b9b"},
 }
 CHANCE = "chance"  # the legend's last entry

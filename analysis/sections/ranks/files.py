@@ -24,6 +24,8 @@ def make_files(analysis: Analysis) -> Iterator[CsvFile | JsonFile]:
     about = "exact Wilcoxon and sign tests of every pair, with Holm's correction"
     yield CsvFile("wilcoxon_holm.csv", tests.wilcoxon, about)
     yield CsvFile("effects.csv", tests.effects, "by how much one algorithm of a pair is better, with intervals")
+    about = "probability that one of a pair is better in practice, or both alike"
+    yield CsvFile("bayesian.csv", tests.bayesian, about)
     yield CsvFile("intervals.csv", tests.intervals, "bootstrap intervals of every mean, and the runs behind it")
     yield from _omnibus_files(analysis)
 

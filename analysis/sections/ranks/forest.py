@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet
@@ -26,9 +27,15 @@ def choose_drawn(pairs: Sequence[Verdict]) -> list[Verdict]:
 
 
 def draw_forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Sheet:
-    """Draw every pair's mean difference over the sets with its bootstrap interval; filled if a test separates it."""
+    """Draw the mean difference over the sets of every pair, with its bootstrap interval; filled if a test separates it.
+
+    The band is the region of practical equivalence.
+    """
     figure = Sheet(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
+    unit = wording.unit(analysis)
+    rope = analysis.options.rope if unit == "points" else 0
+    axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
     named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
     values = np.array([(pair.low, pair.high, pair.difference) for pair in pairs])
@@ -47,13 +54,15 @@ def draw_forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdi
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#ececec", lw=0.7)
     axes.set_axisbelow(True)
-    level, unit = wording.percent(1 - comparison.alpha), wording.unit(analysis)
+    level = f"{wording.percent(1 - comparison.alpha)}"
     axes.set_xlabel(f"mean difference over {comparison.size}, {unit}, with {level} bootstrap interval")
-    items = [
+    items: list[Line2D | Patch] = [
         Line2D([], [], color=APART, marker="o", ms=4.5, label="told apart by Nemenyi or Wilcoxon with Holm"),
         Line2D([], [], color=NOT_APART, marker="o", ms=4.5, markerfacecolor="white", label="not told apart"),
     ]
     if comparison.pair is not None:
         items[0].set_label("told apart by Wilcoxon")
+    if rope:
+        items.append(Patch(color="#f0e6c8", label=f"alike in practice: ±{rope:g}"))
     figure.legend_below(items, [str(item.get_label()) for item in items], SMALL)
     return figure

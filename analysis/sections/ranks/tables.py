@@ -32,7 +32,7 @@ from biasbed.analysis.statistics import bootstrap
 from biasbed.analysis.statistics.friedman import RankTests
 
 FILE = "ranks.csv"
-PAIR_FILES = "effects.csv, wilcoxon_holm.csv"
+PAIR_FILES = "effects.csv, wilcoxon_holm.csv, bayesian.csv"
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
     if not verdicts_of_pairs:
         return None
     alpha, digits, noun = analysis.alpha, analysis.sets[0].digits, comparison.noun
-    has_nemenyi = comparison.nemenyi is not None
+    has_nemenyi, has_bayes = comparison.nemenyi is not None, not math.isnan(verdicts_of_pairs[0].alike)
     p_nemenyi = TableColumn("p Nemenyi", p_value("nemenyi_p", alpha, bold="nemenyi"))
     improvement = interval("improvement", "improvement_low", "improvement_high", 2)
     columns = [
@@ -168,15 +168,22 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
         TableColumn("p Wilcoxon", p_value("p_holm", alpha, bold="wilcoxon"), printed="p", style="math"),
         *([p_nemenyi] if has_nemenyi else []),
         TableColumn("a beats b", improvement, printed="a>b", style="math"),
+        *([TableColumn("in practice (Bayes)", _in_practice)] if has_bayes else []),
         TableColumn("detectable", number("detectable", digits)),
     ]
-    size, unit, alpha = comparison.size, wording.unit(analysis), comparison.alpha
+    size, unit, rope, alpha = comparison.size, wording.unit(analysis), analysis.options.rope, comparison.alpha
+    bayes = ""
+    if has_bayes:
+        bayes = (
+            f"in practice, where ±{rope:g} {wording.plural('point', rope)} count as alike, by the Bayesian test of "
+            "this pair alone, which errs more often than the others; "
+        )
     caption = (
         f"Pairs: mean difference a - b over {size} in {unit} with the {percent(1 - alpha)} bootstrap interval of this "
         f"pair alone; {noun}s on which a is better, worse, equal; exact Wilcoxon p with Holm's correction"
         f"{', Nemenyi p' if has_nemenyi else ''} (bold: significant, under a significant omnibus test only); "
-        "probability that a run of a beats a run of b; and the difference that a test of this pair alone would find in "
-        "80 % of the cases."
+        f"probability that a run of a beats a run of b; {bayes}and the difference that a test of this pair alone would "
+        "find in 80 % of the cases."
     )
     printed = PrintedText(
         f"pairs-{comparison.setting}",
@@ -204,3 +211,12 @@ def _wins(pair: TableRecord) -> TableCell:
 
 def _wins_losses_ties(pair: TableRecord) -> TableCell:
     return TableCell(f"{pair['wins']}-{pair['losses']}-{pair['ties']}", value=pair["wins"] - pair["losses"])
+
+
+def _in_practice(pair: TableRecord) -> TableCell:
+    """Show which of a pair is better in practice, with the posterior probability behind that."""
+    verdict = pair["practical"]
+    if not verdict:
+        return TableCell("undecided", value=pair["better"])
+    probability = math.floor(100 * pair[verdict]) / 100
+    return TableCell(verdict, value=pair["better"], interval=f"probability {probability:.2f}")

@@ -157,7 +157,7 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
 @pytest.mark.usefixtures("without_figures", "few_draws")
 def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None:
     fill(recorder, THREE)
-    options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain"}
+    options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
     typed = shlex.split(provenance.command(outcome.analysis))
     words = commands.settings_of(typed[typed.index("analyze") + 1 :])

@@ -292,10 +292,12 @@ def test_points_are_of_percentages_only(recorder: Recorder) -> None:
         for seed in (0, 1):
             metrics = {f"test/loss/{n}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, n in enumerate(names)}
             recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
-    analysis = analysed(recorder, plan="true")
+    analysis = analysed(recorder, plan="true", rope="0.5")
+    assert analysis.pairwise.bayesian.empty
     assert analysis.pairwise.plan is None
     assert len(analysis.pairwise.effects) == 1
     text = "\n".join(said(analysis))
     assert not re.search(r"points (?!\(95% interval)", text)  # a rate's are
     assert "good is better than bad by 1.0 nats on average" in text
     html.write(analysis, recorder.folder)
+    assert "in practice (Bayes)" not in (recorder.folder / "report.html").read_text()

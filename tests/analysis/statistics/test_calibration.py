@@ -43,6 +43,11 @@ def test_broken_assumptions_break_the_promise(calibration: ModuleType, scenario:
     assert rates["Wilcoxon with Holm, control"].value > 0.05
 
 
+def test_bayesian_decisions_with_a_rope_are_rarely_wrong(calibration: ModuleType) -> None:
+    rates = calibration.bayesian_decisions(calibration.independent(generator(), 60, 10, 2), 0.5)
+    assert rates["Bayesian, rope 0.5: one better"].value < 0.15
+
+
 @pytest.mark.parametrize("effects", ["equal", "halves", "all differ"])
 @pytest.mark.parametrize(("k", "n"), [(3, 4), (10, 10)])
 def test_rank_sets_cover_whichever_algorithms_are_equal(calibration: ModuleType, effects: str, k: int, n: int) -> None:

@@ -96,6 +96,8 @@ def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
     assert effects.loc[("a", "c"), "high"] < -7
     assert effects.loc[("a", "c"), "rank_biserial"] == -1
     assert effects.loc[("a", "c"), "probability_of_improvement"] == 0
+    verdicts = pairwise_results.bayesian.set_index(["a", "b"])["verdict"]
+    assert verdicts["a", "c"] == "b better"
     assert pairwise_results.on_sets.sets["significant"].all()
 
 
@@ -119,6 +121,7 @@ def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
     for frame in (
         pairwise_results.wilcoxon,
         pairwise_results.effects,
+        pairwise_results.bayesian,
         pairwise_results.on_sets.pairs,
     ):
         assert set(zip(frame["a"], frame["b"], strict=True)) == {("b", "a"), ("c", "a")}
