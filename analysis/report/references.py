@@ -12,7 +12,6 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections import shown
 
 FILE = "references.bib"
-PREPRINTS = "https://arxiv.org/abs/"  # address of a preprint, before its number
 TESTS = "tests"  # keyword of the entries that every analysis needs
 
 
@@ -39,17 +38,3 @@ def entries() -> tuple[tuple[str, frozenset[str]], ...]:
     text = (resources.files("biasbed.published") / FILE).read_text(encoding="utf-8")
     matches = re.findall(r"^(@\w+\{.*?keywords = \{([^}]*)\}\n\})", text, re.DOTALL | re.MULTILINE)
     return tuple((bibtex, frozenset(keywords.split(", "))) for bibtex, keywords in matches)
-
-
-def url_of(title: str) -> str:
-    """Return the address of the paper whose title begins so; empty if the number of its preprint is not known."""
-    for text, _ in entries():
-        fields = dict(re.findall(r"^  (title|eprint) = \{(.+)\},$", text, re.MULTILINE))
-        if "eprint" in fields and _bare(fields["title"]).startswith(_bare(title)):
-            return PREPRINTS + fields["eprint"]
-    return ""
-
-
-def _bare(title: str) -> str:
-    """Return a title's letters and digits, in lower case: papers and entries differ in other signs."""
-    return re.sub(r"[^a-z0-9]+", " ", title.lower()).strip()

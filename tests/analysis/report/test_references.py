@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from biasbed import algorithms, cli, published, suites
+from biasbed import algorithms, cli, suites
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import references
 from biasbed.analysis.sections import all_sections
@@ -50,15 +50,3 @@ def test_only_what_was_used_is_cited(outcome: Outcome) -> None:
     cited = set(re.findall(r"@\w+\{(\w+),", text))
     assert {"vapnik1992", "shi2020", "geirhos2019", "demsar2006"} <= cited
     assert not cited & {"nam2020", "arjovsky2019", "kar2022"}
-
-
-@pytest.mark.parametrize("name", published.names())
-def test_every_paper_with_results_leads_to_its_preprint(name: str) -> None:
-    """Citations write a preprint's number, too, except for a conference's version."""
-    citation = published.find(name).citation
-    title = citation.partition(": ")[2].partition(". ")[0]
-    number = re.search(r"arXiv ([\d.]+)", citation)
-    url = references.url_of(title)
-    assert url.startswith("https://")
-    assert number is None or url.endswith(f"/{number[1]}")
-    assert references.url_of(f"{title} of another paper") == ""

@@ -16,7 +16,6 @@ import pytest
 
 from biasbed import published, record
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import references
 from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
@@ -192,7 +191,7 @@ def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
 def test_all_links_resolve_and_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
     files = {path.name: Page(path) for path in folder.glob("*.html")}
     assert len(files) > 20
-    papers = {references.url_of("BiasBed - Rigorous Texture Bias Evaluation")}
+    papers = {ranking.url_of("BiasBed - Rigorous Texture Bias Evaluation")}
     for name, page in files.items():
         assert len(page.ids) == len(set(page.ids)), name
         assert set(page.sources) == {"site.css", "site.js"}, name

@@ -22,6 +22,7 @@ from biasbed.plugins.site.tables import DecisionCounts
 
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")
+PREPRINTS = "https://arxiv.org/abs/"  # address of a preprint, before its number
 NUMBER = re.compile(r"(?<=arXiv) \d{4}\.\d{4,5}")
 MOST_NAMES = 6  # methods of another table that are named
 NEAR = 1e-9  # differences of scores below it are rounding of the machine
@@ -85,7 +86,21 @@ class Ranking:
     def url(self) -> str:
         """Address of the paper; empty for runs of one's own, and for a paper whose address is not known."""
         paper = CITATION.fullmatch(self.source)
-        return references.url_of(paper["title"]) if paper is not None else ""
+        return url_of(paper["title"]) if paper is not None else ""
+
+
+def url_of(title: str) -> str:
+    """Return the address of the paper whose title begins so; empty if the number of its preprint is not known."""
+    for text, _ in references.entries():
+        fields = dict(re.findall(r"^  (title|eprint) = \{(.+)\},$", text, re.MULTILINE))
+        if "eprint" in fields and _letters_of(fields["title"]).startswith(_letters_of(title)):
+            return PREPRINTS + fields["eprint"]
+    return ""
+
+
+def _letters_of(title: str) -> str:
+    """Return a title's letters and digits, in lower case: papers and entries differ in other signs."""
+    return re.sub(r"[^a-z0-9]+", " ", title.lower()).strip()
 
 
 # --- tables that are apart --------------------------------------------------------------------------------------------
