@@ -134,7 +134,7 @@ def test_nothing_from_the_server_is_read_as_html(recorder: Recorder) -> None:
 
 def test_names_in_a_user_s_table_are_not_read_as_html(tmp_path: Path) -> None:
     scores = pd.DataFrame({EVIL: [50.0, 60.0, 70.0], "b": [60.0, 50.0, 80.0]}, index=[f"{EVIL} {i}" for i in range(3)])
-    text = rendered(compare(scores).analysis, tmp_path)
+    text = rendered(compare(scores, rows="datasets").analysis, tmp_path)
     Page(text)
     assert text.count("<script") == 1
     assert text.count("&lt;script&gt;") > 5

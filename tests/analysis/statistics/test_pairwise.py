@@ -147,7 +147,7 @@ def test_power_says_what_could_not_be_seen(planned: Analysis, tmp_path: Path) ->
     assert (about["num_sets"], about["num_algorithms"], about["num_runs"]) == (12, 3, 3)
     assert about["procedures"]["wilcoxon_holm"]["smallest_num_sets"] == 7
     assert 0 < about["procedures"]["wilcoxon_holm"]["minimum_detectable_difference"] < 8
-    assert "would have been missed" in about["sentence"]
+    assert "one algorithm must be better than all others by" in about["sentence"]
     assert content["plan"]["difference"] == 3
     assert content["plan"]["cheapest"]["wilcoxon_holm"]["num_sets"] >= 7
     assert about["false_positives"]["iman_davenport"]["rate"] < 0.2
