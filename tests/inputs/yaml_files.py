@@ -44,7 +44,6 @@ BROKEN: dict[str, str | bytes] = {
 HEAD = "suite: demo\nstudy: s\n"
 FULL = f"{HEAD}algorithms: [erm]\nseeds: 0..0\n"
 LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}"
-MOMENTUM = "optim.momentum: {distribution: uniform, low: 0, high: 0.5, when: "
 EVIL = "rows: {evil: {algorithm: 'evil.py:Evil'}}\nseeds: 0..0\nchosen_by: "
 MANY = ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000))
 
@@ -73,12 +72,6 @@ CONTENTS = (
     ("space", "low huge", f"optim.lr: {{distribution: uniform, low: {'9' * 400}, high: 2}}", "more than 64 bits"),
     ("space", "step tiny", "optim.lr: {distribution: uniform, low: 0.1, high: 1, step: 1.0e-300}", "step"),
     ("space", "power huge", "batch_size: {distribution: floor_power, low: 3, high: 1.0e+9}", "too large"),
-    (
-        "space",
-        "huge range",
-        f"batch_size: {{distribution: int, low: 2, high: {10**12}}}\n{MOMENTUM}{{batch_size: 4}}}}",
-        "",
-    ),
     ("space", "that breaks another", "accumulate: {distribution: int, low: 1, high: 3}", "not divisible"),
     ("table", "right", FULL, None),
     ("table", "right in rows", f"{HEAD}rows: {{a: {{algorithm: erm}}}}\nseeds: 0..1\n", None),
