@@ -114,7 +114,8 @@ def test_rows_are_every_image_under_every_condition_with_its_own_columns(noise: 
         "fog/1/b/2.JPEG",
         "fog/2/a/1.JPEG",
     ]
-    shown = dict(zip(made.ids, made.shown or (), strict=True))
+    assert made.condition is not None
+    shown = {name: made.conditions[condition] for name, condition in zip(made.ids, made.condition, strict=True)}
     assert all(condition == "-".join(name.split("/")[:2]) for name, condition in shown.items())
     assert all(made.classes[y] == name.split("/")[2] for name, y in zip(made.ids, made.y, strict=True))
     part = made.subset([37, 3, 21], "part")

@@ -167,9 +167,9 @@ def test_laion_c(tmp_path: Path) -> None:
     assert len(source.conditions) == 30
     assert (source.conditions[0], source.conditions[-1]) == ("geometric_shapes-1", "vertical_lines-5")
     assert len(source) == 30 * 16
-    assert source.shown is not None
+    assert source.condition is not None
     # The views of one photograph are known, although distortion and intensity are in each one's name.
-    numbers = photographs(source.ids, source.shown.tolist())
+    numbers = photographs(source.ids, [source.conditions[condition] for condition in source.condition])
     assert np.bincount(numbers).tolist() == [30] * 16
     outputs = dict(zip(source.classes, LaionC().outputs(tmp_path), strict=True))
     for name in ("bird", "bottle", "cat", "dog"):  # as Geirhos et al. have them
