@@ -120,15 +120,6 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     assert "nothing is left to train" in running.log.read_text()
 
 
-def test_a_second_command_is_refused_in_a_line(running: Running) -> None:
-    process = running.start()
-    _wait(running, process, running.running)
-    assert running.start().wait(600) == 1
-    assert f"is being searched by process {process.pid} on" in running.log.read_text()
-    process.terminate()
-    process.wait(600)
-
-
 def _wait(running: Running, process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
     def met() -> bool:
         assert process.poll() is None, running.log.read_text()

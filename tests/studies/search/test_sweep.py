@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from biasbed.studies.search import feed, samplers
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import find_finished_runs
 from biasbed.studies.study_table import read_table
-from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.folder import RunFolder, exclusive
 from helpers import children
 from helpers.commands import ROOT, command_environment
 from helpers.fake_trials import MONITOR, Bed, FakeTrials
@@ -114,6 +115,16 @@ def test_a_sweep_from_start_to_winners(
     assert "mine: 10 trials; nothing is left to train" in capsys.readouterr().err
     assert again.started == ["infodrop-trial1"]
     assert len(all_runs(tracking, kind="study")) == 1
+
+
+def test_a_second_command_is_refused_in_a_line(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = FakeTrials()
+    with exclusive(bed.home / "studies" / "mine", "searched"):
+        assert bed.run(launcher, monkeypatch, study="mine") == 1
+    assert f"is being searched by process {os.getpid()} on" in capsys.readouterr().err
+    assert launcher.started == []
 
 
 def test_another_sweep_of_the_same_name_is_refused(
