@@ -166,9 +166,9 @@ def _is_only_measure(name: str, full_names: Set[str], shared: Set[str]) -> bool:
         return not _is_named_by_letters(name, shared)
     match = _BRACKETED.fullmatch(name)
     measure, comma, remark = name.partition(",")
-    is_variant = match is not None and say.is_metric(match[1])
-    is_variant = is_variant and match is not None and ("=" in match[2] or match[1].casefold() in full_names)
-    return is_variant or (bool(comma) and say.is_metric(measure) and not say.OF_DATA.search(remark))
+    if match is not None and say.is_metric(match[1]) and ("=" in match[2] or match[1].casefold() in full_names):
+        return True
+    return bool(comma) and say.is_metric(measure) and not say.OF_DATA.search(remark)
 
 
 def _machine_name(meaning: Meaning) -> Meaning | None:
@@ -244,9 +244,18 @@ def _without_percent(name: str) -> str:
 
 def _shared_measures(names: Sequence[str]) -> set[str]:
     """Return the measures that end the heads of several data sets, in small letters."""
-    counts = Counter(_without_percent(name).split()[-1].lower() for name in set(names) if " " in name)
-    least = {word: len(names) // 2 if word in say.AMBIGUOUS else 1 for word in counts}  # CLEVR Distance is a data set
-    return {word for word, count in counts.items() if count > least[word] and say.is_metric(word)}
+    counts: Counter[str] = Counter()
+    for name in set(names):
+        if " " in name:
+            counts[_without_percent(name).split()[-1].lower()] += 1
+    shared = set()
+    for word, count in counts.items():
+        least = 1
+        if word in say.AMBIGUOUS:
+            least = len(names) // 2  # CLEVR Distance is a data set
+        if count > least and say.is_metric(word):
+            shared.add(word)
+    return shared
 
 
 def _is_named_by_letters(name: str, shared: Set[str]) -> bool:
