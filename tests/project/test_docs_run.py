@@ -117,6 +117,7 @@ def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command
         studies = set(settings.get("from_study", settings.get(READS.get(command, ""), "none")).split(",")) - {"none"}
         files = settings.get(FILES.get(command, ""), "").split(",")
         are_there = all((tmp_path / file.removeprefix("timm:local-dir:")).exists() or file in names() for file in files)
+        are_there = are_there and settings.get("what") != "unpacked"  # which reads shards
         if not studies <= made or not are_there or (command == "analyze" and made == {"published_biasbed"}):
             continue  # what it reads takes data, or stands below
         done = biasbed(command, *words, check=False, timeout=600, env=command_environment())
