@@ -35,12 +35,17 @@ def save_examples(
     for row in rows:
         try:
             with keyed_randomness(int(row)):
-                images += [_as_rgb(image) for image in _copies(source.open(int(row)), transform, views, shared)]
+                images += _copies(source.open(int(row)), transform, views, shared)
         except CorruptImage:  # training and testing report it
             continue
     if images:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_image(torch.stack(images), path, nrow=max(1, columns // each) * each, padding=2, pad_value=1.0)
+        save_tiles(path, images, max(1, columns // each) * each)
+
+
+def save_tiles(path: Path, images: Sequence[Tensor], columns: int) -> None:
+    """Write a PNG of images [C,H,W] of one size, uint8 or floats in [0,1], row by row."""
+    save_image(torch.stack([_as_rgb(image) for image in images]), path, nrow=columns, padding=2, pad_value=1.0)
 
 
 def _copies(

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torchvision.utils import save_image
 
 from biasbed import suites
 from biasbed.compute.distributed import Group
 from biasbed.config import Auto
+from biasbed.data.contact_sheet import save_tiles
 from biasbed.data.decoding import open_file
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
@@ -30,12 +29,11 @@ from biasbed.evaluation import intervals
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluate_model import evaluate_in_memory, load, plan
 from biasbed.evaluation.evaluator import Evaluator
-from biasbed.networks import frozen
 from biasbed.options import EvaluateOptions
 from biasbed.plugins.conflicts.pairing import ShapeAndTexture, images_per_class, pair_images
 from biasbed.prepare.copies import ImagesMaker
 from biasbed.prepare.images import SingleFiles, complete, same_settings, write
-from biasbed.prepare.stylize import Stylization, StylizedOptions
+from biasbed.prepare.stylize import StylizedImages, StylizedOptions
 from biasbed.settings import setting
 from biasbed.suites.folders import Folders
 
@@ -81,9 +79,7 @@ class ConflictImages(SingleFiles):
         return self.folder / f"{self.pairs[row].name}.{self.format}"
 
     def pixels(self) -> Callable[[int], Tensor]:
-        transfer: Any = frozen.load(self.network, "style").to(torch.device(self.device))
-        size = transfer.size if self.options.size == "auto" else int(self.options.size)
-        stylization = Stylization(transfer, self.source, self.options.alpha, size, self.device)
+        stylization = StylizedImages.distortion(self.options, self.network, self.source, self.device)
 
         def make(row: int) -> Tensor:
             shape, texture = (self.source.load(row).float() / 255 for row in self.pairs[row][:2])
@@ -204,5 +200,5 @@ def save_sheet(work: ConflictImages, path: Path, seed: int) -> None:
     for row in sorted(chosen):
         shape, texture = work.pairs[row][:2]
         for picture in (work.source.open(shape), work.source.open(texture), open_file(work.path(row))):
-            tiles.append(crop(picture).float() / 255)
-    save_image(tiles, path, nrow=9, padding=2, pad_value=1.0)
+            tiles.append(crop(picture))
+    save_tiles(path, tiles, columns=9)
