@@ -213,21 +213,20 @@ class CardPage:
     def answer(self) -> Iterator[str]:
         """Yield sentences with the headline numbers."""
         for decisions in self.plain[:1]:
-            score = MEASURES[self._headline(decisions)](decisions)
+            score = self._score(decisions)
             sentence = f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %"
             if self._exceeds_chance(decisions):
                 yield f"{sentence}."
             else:
                 yield f"{sentence}, which is not shown to exceed chance, {100 * self._chance(decisions):.1f} %."
+        tested = {decisions.set: decisions for decisions in self.plain}
         for decisions in self.suppressed:
             parts = []
             for measure in WITHOUT:
                 value = self._metric(measure, decisions.set)
                 if measure.startswith(RELIANCE) and not math.isnan(value):
                     parts.append(f"{100 * value:.1f} % without {measure.removeprefix(RELIANCE)}")
-            original = self._original_set(decisions)
-            tested = {shown.set: shown for shown in self.plain}
-            if parts and self._exceeds_chance(tested[original]):
+            if parts and self._exceeds_chance(tested[self._original_set(decisions)]):
                 yield (
                     f"Of its {self._score_name(decisions)} above chance on {self._original(decisions)} it loses "
                     f"{', '.join(parts)}."
@@ -280,7 +279,7 @@ class CardPage:
         for decisions in self.plain:
             has_several = decisions.targets is not None
             interval = (math.nan, math.nan) if has_several else accuracy_interval(decisions)
-            score = MEASURES[self._headline(decisions)](decisions)
+            score = self._score(decisions)
             bars.append(_bar(display_name(decisions.set), score, *interval, self._chance(decisions)))
         if any(decisions.targets is not None for decisions in self.plain):
             meaning = "Mean average precision over the labels. The thin mark is chance, which a random order gets."
@@ -441,6 +440,9 @@ class CardPage:
         """Return the measure whose loss is reliance: mean average precision if images have several labels."""
         return "accuracy" if decisions.targets is None else "map"
 
+    def _score(self, decisions: Decisions) -> float:
+        return MEASURES[self._headline(decisions)](decisions)
+
     def _score_name(self, decisions: Decisions) -> str:
         """Return the headline in words."""
         return "accuracy" if self._headline(decisions) == "accuracy" else "mean average precision"
@@ -453,7 +455,7 @@ class CardPage:
         """Return True if chance is below the interval of the accuracy; of several labels, below the headline."""
         if decisions.targets is None:
             return accuracy_interval(decisions)[0] > self._chance(decisions)
-        return MEASURES[self._headline(decisions)](decisions) > self._chance(decisions)
+        return self._score(decisions) > self._chance(decisions)
 
     def _metric(self, measure: str, name: str) -> float:
         """Return a measure of a set; NaN if there is none."""
