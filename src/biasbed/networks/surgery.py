@@ -80,7 +80,7 @@ def _convnext_path(parts: Stages) -> list[Place]:
 
 
 def _efficientnet_convs(backbone: nn.Module) -> list[nn.Conv2d]:
-    """Return the convolutions of an EfficientNet or of a block of it, without those of squeeze-and-excitation."""
+    """Return the convolutions of an EfficientNet without those of squeeze-and-excitation."""
     return [
         module
         for name, module in backbone.named_modules()
