@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
@@ -32,18 +32,18 @@ def render(analysis: Analysis) -> str:
     rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
     if analysis.rule.oracle:
         rule.append(ORACLE)
-    answer = answer_paragraphs(analysis)
     parts = [
         f"Analysis of {analysis.title}",
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
         _scores(analysis, links),
-        wrap(answer),
+        wrap(answer_paragraphs(analysis)),
         *_section("Notes", analysis.notes, bullet="! "),
     ]
+    answered = sections.answered_sentences(analysis)
     for section in sections.sections_of(analysis):
-        parts += _of_section(section, analysis, links, answer)
+        parts += _of_section(section, analysis, links, answered)
     return "\n\n".join(parts)
 
 
@@ -54,24 +54,24 @@ def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     return []
 
 
-def _of_section(section: AnySection, analysis: Analysis, links: Links, answer: Sequence[str]) -> list[str]:
-    """Render what the terminal shows of a section, each choice of sets below a title of its own; [] if nothing.
+def _of_section(section: AnySection, analysis: Analysis, links: Links, said: Container[str]) -> list[str]:
+    """Return what the terminal shows of a section: a text for each choice of sets and one for the rest, with titles.
 
-    answer: sentences that are said already.
+    said: sentences that are left out, as they stand above.
     """
     texts, lines = [], []
     for part in section.on_terminal(analysis, links):
         if isinstance(part, ForSets):
             texts.append(_titled(wording.title_of(analysis, part.setting), *_of_parts(part.parts)))
         else:
-            lines += _of_parts([part], answer)
+            lines += _of_parts([part], said)
     if lines:
         texts.append(_titled(section.terminal_title or section.title, *lines))
     return texts
 
 
-def _of_parts(parts: Sequence[ShownPart], said: Sequence[str] = ()) -> list[str]:
-    """Render sentences and tables, these with their captions."""
+def _of_parts(parts: Sequence[ShownPart], said: Container[str] = ()) -> list[str]:
+    """Render sentences other than those in `said`, and tables with their captions."""
     lines = []
     for part in parts:
         if isinstance(part, Sentences):

@@ -96,12 +96,23 @@ def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequen
             yield section, parts
 
 
-def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
-    """Yield what each section says first of all; differences that are shown come first."""
-    answers = [section.answer(analysis) for section in sections_of(analysis)]
-    for answer in sorted(answers, key=lambda answer: not answer.is_shown):  # stable
-        if answer.sentences:
-            yield answer
+def answers(analysis: Analysis) -> list[SectionAnswer]:
+    """Return the answers of the sections that have one; differences that are shown come first.
+
+    An answer that another section's contains is left out, so that no verdict is said twice.
+    """
+    by_section = {section.name: section.answer(analysis) for section in sections_of(analysis)}
+    replaced = {answer.replaces for answer in by_section.values()}
+    said = [answer for name, answer in by_section.items() if answer.sentences and name not in replaced]
+    return sorted(said, key=lambda answer: not answer.is_shown)  # stable
+
+
+def answered_sentences(analysis: Analysis) -> set[str]:
+    """Return the sentences of all answers, also of those that another section's answer contains."""
+    sentences: set[str] = set()
+    for section in sections_of(analysis):
+        sentences.update(section.answer(analysis).sentences)
+    return sentences
 
 
 def caveats(analysis: Analysis) -> Iterator[str]:

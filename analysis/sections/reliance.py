@@ -48,6 +48,7 @@ from biasbed.analysis.sections.shape_bias import (
     compare_with,
     correct_by_holm,
     describe_correction,
+    describe_numbers,
     list_differences,
 )
 from biasbed.analysis.selection.select import Selected
@@ -98,12 +99,18 @@ class Reliance(Section[pd.DataFrame]):
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
         table = _in_order(analysis.data(self), analysis)
-        if table.empty:
-            return SectionAnswer((), False)
         on_texture = table[table["cue"] == TEXTURE]
-        sentences = describe_texture(on_texture, analysis.data(SHAPE_BIAS).table, analysis.alpha, analysis.label)
-        differs = any(WHY in sentence for sentence in sentences)  # which stands above the shape bias
-        return SectionAnswer(tuple(sentences), differs or bool(on_texture["significant"].any()))
+        if on_texture.empty:
+            return SectionAnswer((), False)
+        biases = SHAPE_BIAS.in_order(analysis)
+        verdicts = describe_texture(on_texture, biases, analysis.alpha, analysis.label)
+        first, *further = (verdict.sentence for verdict in verdicts)
+        measures_differ = any(verdict.measures_differ for verdict in verdicts)
+        is_shown = measures_differ or bool(on_texture["significant"].any())
+        if measures_differ or not _compares_all(on_texture, biases):
+            return SectionAnswer((first, *further), is_shown)
+        numbers = describe_numbers(biases, analysis.alpha, analysis.label)
+        return SectionAnswer((f"{first} {numbers}", *further), is_shown, replaces=SHAPE_BIAS.name)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         table, make = analysis.data(self), number("mean", spread="std")
@@ -221,52 +228,78 @@ def set_label(dataset: str, label: Labels) -> str:
     return f"{label(original)}{', all strengths' if dataset.endswith(WHOLE) else ''}"
 
 
-def describe_texture(frame: pd.DataFrame, biases: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
+class TextureVerdict(NamedTuple):
+    """What a set shows of the rows' reliance on texture."""
+
+    sentence: str
+    measures_differ: bool  # suppression and cue conflict show something else of some row
+
+
+def describe_texture(frame: pd.DataFrame, biases: pd.DataFrame, alpha: float, label: Labels) -> list[TextureVerdict]:
     """Say for each set which rows rely less on texture than the reference, by both measures or by which.
 
-    frame: `COLUMNS` of the cue texture. biases: `shape_bias.COLUMNS`.
+    frame: `COLUMNS` of the cue texture. biases: `shape_bias.COLUMNS`, of which each row's first counts.
     """
-    by_conflict = {str(row["algorithm"]): row for row in reversed(biases.to_dict("records"))}
-    return [
-        _describe_set(rows, by_conflict, alpha, label, describe_correction(frame, alpha))
-        for _, rows in frame.groupby("dataset", sort=False)
-    ]
+    bias_by_algorithm = {str(row["algorithm"]): row for row in reversed(biases.to_dict("records"))}
+    correction = describe_correction(frame, alpha)
+    verdicts = []
+    for _, rows in frame.groupby("dataset", sort=False):
+        verdicts.append(_describe_set(rows, bias_by_algorithm, alpha, label, correction))
+    return verdicts
 
 
 def _describe_set(
-    frame: pd.DataFrame, by_conflict: Mapping[str, TableRecord], alpha: float, label: Labels, correction: str
-) -> str:
-    rows, control = frame.to_dict("records"), str(frame["reference"].iloc[0])
+    frame: pd.DataFrame, bias_by_algorithm: Mapping[str, TableRecord], alpha: float, label: Labels, correction: str
+) -> TextureVerdict:
+    """Say for one set which rows rely less on texture: first those of which the two measures show different things."""
+    rows, reference = frame.to_dict("records"), str(frame["reference"].iloc[0])
     about = f"accuracy lost without texture on {set_label(str(frame['dataset'].iloc[0]), label)}"
-    others = [row for row in rows if row["algorithm"] != control]
-    if not control or not others:
+    others = [row for row in rows if row["algorithm"] != reference]
+    if not reference or not others:
         values = ", ".join(f"{label(row['algorithm'])} {row['mean']:.1f}" for row in rows)
-        return f"{wording.capitalized(about)}, percent: {values}."
-    alike: dict[str, list[TableRecord]] = {}  # by what is said of them
+        return TextureVerdict(f"{wording.capitalized(about)}, percent: {values}.", False)
+    rows_by_finding: dict[str, list[TableRecord]] = {}
     differing: list[str] = []
-    for row in others:
-        evidence, conflict = _evidence(row, -1), by_conflict.get(str(row["algorithm"]))
-        if conflict is None or conflict["reference"] != control:
-            alike.setdefault(SAID[evidence].format(label(control), "by suppression"), []).append(row)
-        elif _evidence(conflict, 1) == evidence:
-            which = "by both measures" if evidence else "by either measure"
-            alike.setdefault(SAID[evidence].format(label(control), which), []).append(row)
+    for loss in others:
+        shown = _shown_finding(loss, loss["difference"] < 0)
+        bias = bias_by_algorithm.get(str(loss["algorithm"]))
+        if bias is None or bias["reference"] != reference:
+            measured = "by suppression"
+        elif _shown_finding(bias, bias["difference"] > 0) == shown:
+            measured = "by both measures" if shown else "by either measure"
         else:
-            by_bias, by_loss = (list_differences([values], alpha, label) for values in (conflict, row))
+            by_bias, by_loss = list_differences([bias], alpha, label), list_differences([loss], alpha, label)
             differing.append(f"{by_bias} in shape bias, {by_loss} in accuracy lost")
-    parts = [f"{said}: {list_differences(alike[said], alpha, label)}" for said in alike]
-    sentence = f"{wording.capitalized('; '.join(parts))} ({about} in points, over runs{correction})." if parts else ""
-    if not differing:
-        return sentence
-    first = f"By cue conflict and by suppression the answer differs, against {label(control)}: {'; '.join(differing)}."
-    return f"{first} {WHY} {sentence}".rstrip()
+            continue
+        rows_by_finding.setdefault(SAID[shown].format(label(reference), measured), []).append(loss)
+    sentences = []
+    if differing:
+        against = f"By cue conflict and by suppression the answer differs, against {label(reference)}"
+        sentences += [f"{against}: {'; '.join(differing)}.", WHY]
+    if rows_by_finding:
+        findings = [f"{said}: {list_differences(rows, alpha, label)}" for said, rows in rows_by_finding.items()]
+        text = wording.capitalized("; ".join(findings))
+        sentences.append(f"{text} ({about} in points, over runs{correction}).")
+    return TextureVerdict(" ".join(sentences), bool(differing))
 
 
-def _evidence(row: TableRecord, sign: int) -> TextureFinding:
-    """Return what a comparison with the reference shows. sign: of a difference that means less reliance on texture."""
-    if not row["significant"]:
+def _shown_finding(comparison: TableRecord, is_less_texture: bool) -> TextureFinding:
+    """Return what a comparison with the reference shows: `less` or `more` reliance on texture, or nothing."""
+    if not comparison["significant"]:
         return ""
-    return "less" if sign * row["difference"] > 0 else "more"
+    return "less" if is_less_texture else "more"
+
+
+def _compares_all(frame: pd.DataFrame, biases: pd.DataFrame) -> bool:
+    """Return True if the verdicts on texture take in every row of the one set of cue conflicts, if there is one.
+
+    frame, biases: as for `describe_texture`.
+    """
+    references = {*frame["reference"], *biases["reference"]}
+    has_one_reference = len(references) == 1 and "" not in references
+    is_one_set = biases["dataset"].nunique() == 1
+    algorithms = set(biases["algorithm"])
+    return is_one_set and has_one_reference and len(algorithms) > 1 and algorithms <= set(frame["algorithm"])
 
 
 def describe_cues(frame: pd.DataFrame, alpha: float, label: Labels) -> Iterator[str]:

@@ -69,6 +69,7 @@ class SectionAnswer(NamedTuple):
 
     sentences: tuple[str, ...]
     is_shown: bool  # a difference is shown; else that none is
+    replaces: str = ""  # name of a section whose answer these sentences contain; empty: of none
 
 
 class Unfolding(NamedTuple):

@@ -91,8 +91,16 @@ class ShapeBias(Section[ShapeBiases]):
         by_category = count_by_category(analysis.inputs.decisions, collection, table, analysis.selected.values)
         return ShapeBiases(table, by_category)
 
+    def in_order(self, analysis: Analysis) -> pd.DataFrame:
+        """Return `COLUMNS`, the rows of each set in display order."""
+        table = analysis.data(self).table
+        order = {"dataset": list(table["dataset"].unique()), "algorithm": list(analysis.algorithms)}
+        return table.sort_values(
+            [*order], key=lambda column: column.map(order[str(column.name)].index), ignore_index=True
+        )
+
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        table = _in_order(analysis.data(self).table, analysis)
+        table = self.in_order(analysis)
         return SectionAnswer(tuple(describe(table, analysis.alpha, analysis.label)), bool(table["significant"].any()))
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
@@ -102,7 +110,7 @@ class ShapeBias(Section[ShapeBiases]):
             yield ScoreColumn("shape bias", str(dataset), cells, f" {MEANING}; ± between runs.")
 
     def files(self, data: ShapeBiases, analysis: Analysis) -> Iterator[CsvFile]:
-        table = _in_order(data.table, analysis).round(SCORE_DIGITS)
+        table = self.in_order(analysis).round(SCORE_DIGITS)
         yield CsvFile(FILE, table, "shape bias of every algorithm, beside that of the reference")
         description = "decisions for shape and texture by category of the shape, of the rows that are drawn"
         yield CsvFile(CATEGORY_FILE, data.by_category.round(SCORE_DIGITS), description)
@@ -110,7 +118,7 @@ class ShapeBias(Section[ShapeBiases]):
     def show(self, data: ShapeBiases, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         if data.table.empty:
             return
-        frame = _in_order(data.table, analysis)
+        frame = self.in_order(analysis)
         yield Sentences(tuple(describe(frame, analysis.alpha, analysis.label)))
         table = make_bias_table(frame, analysis, links)
         yield table
@@ -144,12 +152,6 @@ class ShapeBias(Section[ShapeBiases]):
 SHAPE_BIAS = ShapeBias()
 
 # --- what is computed -------------------------------------------------------------------------------------------------
-
-
-def _in_order(frame: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
-    """Return the rows of each set in display order. frame: `COLUMNS`."""
-    order = {"dataset": list(frame["dataset"].unique()), "algorithm": list(analysis.algorithms)}
-    return frame.sort_values([*order], key=lambda column: column.map(order[str(column.name)].index), ignore_index=True)
 
 
 def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: AnalyzeOptions) -> pd.DataFrame:
@@ -283,6 +285,18 @@ def describe(frame: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
     correction = describe_correction(frame, alpha)
     by_set = frame.groupby("dataset", sort=False)
     return [_describe_set(rows, alpha, label, correction) for _, rows in by_set]
+
+
+def describe_numbers(frame: pd.DataFrame, alpha: float, label: Labels) -> str:
+    """Return the rows' differences from the reference on one set of cue conflicts, without a verdict.
+
+    frame: `COLUMNS` of that set, with a reference.
+    """
+    reference = str(frame["reference"].iloc[0])
+    others = frame[frame["algorithm"] != reference].to_dict("records")
+    dataset, differences = label(str(frame["dataset"].iloc[0])), list_differences(others, alpha, label)
+    correction = describe_correction(frame, alpha)
+    return f"Shape bias on {dataset} beside {label(reference)}'s: {differences} (in points, over runs{correction})."
 
 
 def describe_correction(frame: pd.DataFrame, alpha: float) -> str:
