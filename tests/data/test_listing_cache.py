@@ -34,14 +34,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def listed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders that are listed from now on, but for the top one."""
     found: list[str] = []
-    scan_all = listing.scan_all
+    scan = listing.scan
 
-    def noting(folder: Path) -> listing.Scanned:
+    def noting(folder: Path) -> listing.FolderContent:
         if folder != tree:
             found.append(folder.name)
-        return scan_all(folder)
+        return scan(folder)
 
-    monkeypatch.setattr(listing, "scan_all", noting)
+    monkeypatch.setattr(listing, "scan", noting)
     return found
 
 

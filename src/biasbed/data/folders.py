@@ -16,7 +16,16 @@ import numpy as np
 from biasbed.data import listing_cache
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.image_store import FILES, ImageStore
-from biasbed.data.listing import UNPACK, has_shards, images_below, images_in, is_data, labelled, reading, scan
+from biasbed.data.listing import (
+    UNPACK,
+    has_shards,
+    images_below,
+    images_in,
+    is_data,
+    list_classes,
+    report_unreadable,
+    scan,
+)
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
 from biasbed.errors import UsageError, listed, other_form
@@ -99,8 +108,8 @@ def class_folders(folder: Path) -> list[str]:
     """Return the names of the class folders, sorted. Raises UsageError if the folder is missing or has none."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
-    with reading():
-        classes = scan(folder)[0]
+    with report_unreadable():
+        classes = scan(folder).folders
         advice = f"; {UNPACK}" if has_shards(folder) else ""
     if advice or not classes:
         raise UsageError(f"{folder} has no class folders: expected {folder}/<class>/<image>{advice}")
@@ -117,8 +126,8 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     if classes is not None and set(folders) != set(classes):
         _refuse_classes(folder, folders, classes)
     classes = tuple(classes or folders)
-    with reading():
-        ids, labels, empty = labelled(folder, classes)
+    with report_unreadable():
+        ids, labels, empty = list_classes(folder, classes)
     if empty:
         raise UsageError(f"the class folder {folder / empty[0]} has no images ({' '.join(sorted(EXTENSIONS))})")
     return FolderSource(name=name, classes=classes, y=labels, ids=ids, root=folder)
@@ -137,8 +146,8 @@ def open_flat(folder: Path, name: str) -> FolderSource:
     """Open all images below a folder, in any layout, as one class. Raises UsageError if there are none."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
-    with reading():
-        ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder)[0])))
+    with report_unreadable():
+        ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder).folders)))
     if not ids:
         raise UsageError(f"{folder} has no images ({' '.join(sorted(EXTENSIONS))})")
     return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)

@@ -31,7 +31,7 @@ _warned: set[Path] = set()
 
 
 @contextlib.contextmanager
-def reading() -> Iterator[None]:
+def report_unreadable() -> Iterator[None]:
     """Raise UsageError, which names the folder, if a folder can't be listed within the block."""
     try:
         yield
@@ -51,22 +51,16 @@ def is_data(name: str) -> bool:
     return not name.startswith((".", "__MACOSX")) and name not in NO_DATA
 
 
-class Scanned(NamedTuple):
-    """Names of the sub-folders and of the image files in a folder, and the number of its other files."""
+class FolderContent(NamedTuple):
+    """Names of the sub-folders and of the image files in a folder, both sorted, and the number of its other files."""
 
     folders: list[str]
     images: list[str]
     unread: Counter[str]  # suffix in lower case (or `NO_SUFFIX`) -> number of files
 
 
-def scan(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the sub-folders and of the image files in a folder, as `scan_all` does."""
-    scanned = scan_all(folder)
-    return scanned.folders, scanned.images
-
-
-def scan_all(folder: Path) -> Scanned:
-    """List a folder, sorted; without hidden files and folders that never hold data.
+def scan(folder: Path) -> FolderContent:
+    """List a folder, but not the folders below it; without hidden files and folders that never hold data.
 
     Unreadable files are listed too, so that opening them reports the problem. Raises UsageError for a name that is not
     valid UTF-8, because it could neither be recorded nor shown.
@@ -89,29 +83,32 @@ def scan_all(folder: Path) -> Scanned:
     wrong = next((name for name in (*folders, *images) if not is_text(name)), None)
     if wrong is not None:
         raise UsageError(f"{folder} has a name that is not valid UTF-8: {wrong!a}; rename it")
-    return Scanned(sorted(folders), sorted(images), unread)
+    return FolderContent(sorted(folders), sorted(images), unread)
 
 
 def warn_of_unread(folder: Path, unread: Mapping[str, int]) -> None:
     """Warn about files that are not read as images, once per folder."""
     if unread and folder not in _warned:
         _warned.add(folder)
-        log.warning("%s: %s", folder, _unread_words(unread))
+        log.warning("%s: %s", folder, _describe_unread(unread))
 
 
-def _unread_words(unread: Mapping[str, int]) -> str:
+def _describe_unread(unread: Mapping[str, int]) -> str:
     """Describe the files that are not read as images: numbers by suffix, the most frequent first."""
-    total, often = sum(unread.values()), sorted(unread.items(), key=lambda item: (-item[1], item[0]))
-    kinds = ", ".join(f"{count} {suffix}" for suffix, count in often[:NAMED]) + ", ..." * (len(often) > NAMED)
+    most_frequent = sorted(unread.items(), key=lambda item: (-item[1], item[0]))
+    kinds = [f"{count} {suffix}" for suffix, count in most_frequent[:NAMED]]
+    if len(most_frequent) > NAMED:
+        kinds.append("...")
+    total = sum(unread.values())
     verb = "file is" if total == 1 else "files are"
-    return f"{total} {verb} not read as images ({kinds}); convert images among them, or remove them"
+    return f"{total} {verb} not read as images ({', '.join(kinds)}); convert images among them, or remove them"
 
 
 def images_in(folder: Path) -> list[str]:
     """Return the names of the images directly in a folder, sorted. Warns about other files."""
-    scanned = scan_all(folder)
-    warn_of_unread(folder, scanned.unread)
-    return scanned.images
+    content = scan(folder)
+    warn_of_unread(folder, content.unread)
+    return content.images
 
 
 def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
@@ -125,49 +122,59 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     if cached is not None:
         warn_of_unread(folder, cached.unread)
         return cached.images_by_name()
-    listed: dict[str, listing_cache.Stamp] = {}
-    unread: Counter[str] = Counter()
+    stamps: dict[str, listing_cache.Stamp] = {}
     with ThreadPoolExecutor(THREADS) as pool:
-        walks = list(pool.map(lambda name: _walk(folder / name, f"{name}/", (), listed), names))
-    images = [sorted(walk.images) for walk in walks]
-    for walk in walks:
-        unread += walk.unread
+        trees = list(pool.map(lambda name: _walk(folder / name, f"{name}/", (), stamps), names))
+    images = [sorted(tree.images) for tree in trees]
+    unread: Counter[str] = Counter()
+    for tree in trees:
+        unread += tree.unread
     warn_of_unread(folder, unread)
-    listing_cache.write_listing(folder, names, images, listed, unread)
+    listing_cache.write_listing(folder, names, images, stamps, unread)
     return images
 
 
 def has_shards(folder: Path) -> bool:
     """Return True if a folder has Parquet files or numbered tar files alone, or in `data`, as data sets on hubs do."""
-    folders, images = scan(folder)
-    part = folder / "data" if folders == ["data"] else folder
-    return not images and folders in ([], ["data"]) and any(map(_SHARD.fullmatch, os.listdir(part)))
+    folders, images, _ = scan(folder)
+    if images or folders not in ([], ["data"]):
+        return False
+    shard_folder = folder / "data" if folders else folder
+    return any(_SHARD.fullmatch(name) for name in os.listdir(shard_folder))
 
 
-def labelled(folder: Path, classes: Sequence[str]) -> tuple[list[str], np.ndarray, list[str]]:
-    """Return the images in class folders, relative to `folder`, their labels [N] int64, and the empty classes."""
+class LabelledImages(NamedTuple):
+    """Images in class folders, class by class."""
+
+    ids: list[str]  # paths relative to the folder of the class folders
+    labels: np.ndarray  # [N] int64, positions in the classes
+    empty: list[str]  # classes without images
+
+
+def list_classes(folder: Path, classes: Sequence[str]) -> LabelledImages:
+    """Return the images below the class folders `<folder>/<class>`, labelled in the order of `classes`."""
     per_class = images_below(folder, classes)
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(images) for images in per_class])
     empty = [name for name, images in zip(classes, per_class, strict=True) if not images]
-    return list(itertools.chain.from_iterable(per_class)), labels, empty
+    return LabelledImages(list(itertools.chain.from_iterable(per_class)), labels, empty)
 
 
 def _walk(
-    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], listed: dict[str, listing_cache.Stamp]
-) -> Scanned:
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], stamps: dict[str, listing_cache.Stamp]
+) -> FolderContent:
     """List a folder and all folders below it; `prefix` comes before the images' paths.
 
-    above: device and inode of the parent folders. listed: receives the stamp of each folder.
+    above: device and inode of the parent folders. stamps: receives the stamp of each folder.
     """
     status = os.stat(folder)
-    listed[prefix] = listing_cache.stamp(status)
+    stamps[prefix] = listing_cache.stamp(status)
     identity = status.st_dev, status.st_ino
     if identity in above:
         raise UsageError(f"{folder} is a link to a folder above it; remove the link")
-    here = scan_all(folder)
-    images, unread = [prefix + name for name in here.images], here.unread
-    for sub in here.folders:
-        below = _walk(folder / sub, f"{prefix}{sub}/", (*above, identity), listed)
+    content = scan(folder)
+    images, unread = [prefix + name for name in content.images], content.unread
+    for name in content.folders:
+        below = _walk(folder / name, f"{prefix}{name}/", (*above, identity), stamps)
         images += below.images
         unread += below.unread
-    return Scanned(here.folders, images, unread)
+    return FolderContent(content.folders, images, unread)

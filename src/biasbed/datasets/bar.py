@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.folders import FolderSource, split
-from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.listing import images_below, report_unreadable, scan
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData, Division, DivisionRequest, in_turn, refuse_too_few
 from biasbed.errors import UsageError
@@ -65,8 +65,8 @@ class Bar(OnDisk, BiasedData):
         """Open the images of both folders. Raises UsageError for an empty folder and for other file names."""
         sources = {}
         for part, name in ((TRAIN, self.name), (TEST, f"{self.name}_test")):
-            with reading():
-                inner, ids = scan(folder / part)[0], images_below(folder, [part])[0]
+            with report_unreadable():
+                inner, ids = scan(folder / part).folders, images_below(folder, [part])[0]
             if inner or not ids:
                 self.refuse(folder, f"expected images in {part}/ itself, called <class>_<number>.jpg")
             sources[part] = _open(folder, name, ids)

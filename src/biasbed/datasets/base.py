@@ -19,7 +19,7 @@ import numpy as np
 
 from biasbed import record
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import UNPACK, has_shards, labelled, reading, scan
+from biasbed.data.listing import UNPACK, has_shards, list_classes, report_unreadable, scan
 from biasbed.data.source import Source
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.releases import Release, read_releases
@@ -66,7 +66,7 @@ class OnDisk:
 
     def find(self, data_dir: Path) -> Path | None:
         """Return the first of the release's folders that contains some of the data set; None if there is none."""
-        with reading():
+        with report_unreadable():
             for location in self.release.folders:
                 folder = None if self._is_anothers(data_dir, location) else resolve(data_dir, location)
                 if folder is not None and self._is_in(folder):
@@ -95,7 +95,7 @@ class OnDisk:
     def packed(self, data_dir: Path) -> str:
         """Describe the archives of the release, or the shards, that are not unpacked; empty if there are none."""
         archives: set[Path] = set()
-        with reading():
+        with report_unreadable():
             for folder in self._around(data_dir):
                 archives.update(self._archives_in(folder))
                 if has_shards(folder):
@@ -174,7 +174,7 @@ class DataSet(OnDisk):
         is no error here if the number of images differs from the release.
         """
         folder = self.folder(data_dir)
-        with reading():
+        with report_unreadable():
             ids, y = self.listing(folder)
         bias = self.bias(ids, folder)
         return FolderSource(name=self.name, classes=self.classes, y=y, ids=ids, root=folder, bias=bias)
@@ -187,12 +187,12 @@ class DataSet(OnDisk):
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         """Return paths relative to the folder and labels [N] int64. Raises UsageError if they don't fit."""
-        folders = set(scan(folder)[0])
+        folders = set(scan(folder).folders)
         if has_shards(folder):
             self.refuse(folder, UNPACK)
         if folders != set(self.classes):
             self.refuse(folder, self._other_folders(folder, folders))
-        ids, labels, empty = labelled(folder, self.classes)
+        ids, labels, empty = list_classes(folder, self.classes)
         if empty:
             self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
@@ -208,7 +208,7 @@ class DataSet(OnDisk):
     def _other_folders(self, folder: Path, folders: Collection[str]) -> str:
         """Describe how the class folders differ from this data set's."""
         if not folders:
-            return f"{len(scan(folder)[1])} images and no class folders; {self.flat_hint()}"
+            return f"{len(scan(folder).images)} images and no class folders; {self.flat_hint()}"
         unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
         parts = []
         if unknown:
@@ -246,8 +246,8 @@ class DataSetRegistry(Registry):
         if identifier in self:
             return self.load(identifier)()
         root = data_dir()
-        with reading():
-            folders = scan(root)[0]
+        with report_unreadable():
+            folders = scan(root).folders
         if name not in folders:
             raise MissingData(f"train={name}: {root} has no such data set{nearest(name, [*self, *folders])}")
         return resolve_name(self.user_class)(root / name)
@@ -277,7 +277,7 @@ def likely_cause(folders: Collection[str], expected: Collection[str]) -> list[st
 def _holds_images(folder: Path) -> bool:
     """Return True for an image, or a folder that is neither another split nor named like the folder itself."""
     try:
-        folders, images = scan(folder)
+        folders, images, _ = scan(folder)
     except PermissionError:
         return True  # `open` then reports the unreadable folder instead of a missing one
     return bool(images) or any(name.lower() not in {*SPLITS, folder.name.lower()} for name in folders)
@@ -289,7 +289,7 @@ def resolve(root: Path, location: str) -> Path | None:
         if not (root / part).is_dir():
             if not root.is_dir():
                 return None
-            similar = [name for name in scan(root)[0] if letters(name) == letters(part)]
+            similar = [name for name in scan(root).folders if letters(name) == letters(part)]
             if not similar:
                 return None
             part = similar[0]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from biasbed.data.listing import reading
+from biasbed.data.listing import report_unreadable
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
@@ -62,7 +62,7 @@ class Batches(OnDisk):
         missing = [name for name in self.batches if not (folder / name).is_file()]
         if missing:
             self.refuse(folder, f"{listed(missing, 5)} missing")
-        with reading():
+        with report_unreadable():
             states = [(folder / name).stat() for name in self.batches]
         versions = tuple((state.st_size, state.st_mtime_ns) for state in states)
         files = tuple(folder / name for name in self.batches)

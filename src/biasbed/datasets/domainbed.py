@@ -28,7 +28,7 @@ class PublishedDomains(FolderDomains):
         missing = [name for name in domains if name not in folders]
         if missing:
             packed = self.packed(data_dir)
-            hint = f"; {packed}" if packed else nearest(missing[0], scan(folder)[0])
+            hint = f"; {packed}" if packed else nearest(missing[0], scan(folder).folders)
             self.refuse(folder, f"there is no folder of the domain {' or '.join(missing)}{hint}")
         return folders
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed import record
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.listing import reading, scan
+from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder
 from biasbed.datasets.releases import ReleaseComparison
@@ -91,14 +91,14 @@ class FolderDomains(DomainDataSet):
     def opened(self, data_dir: Path) -> dict[str, FolderSource]:
         """Open the images of each domain; `origin` is their fingerprint, as suites draw parts of them by a seed."""
         folder = self.folder(data_dir)
-        with reading():
+        with report_unreadable():
             folders = {name: self._undivided(path) for name, path in self.folders(folder, data_dir).items()}
-            classes = self._classes(folder, {name: scan(path)[0] for name, path in folders.items()})
+            classes = self._classes(folder, {name: scan(path).folders for name, path in folders.items()})
         sources = {name: open_folder(path, name, classes) for name, path in folders.items()}
         return {name: replace(source, origin=source.fingerprint()) for name, source in sources.items()}
 
     def listed(self, folder: Path) -> list[Path]:
-        return [self._undivided(folder / name) for name in scan(folder)[0]]
+        return [self._undivided(folder / name) for name in scan(folder).folders]
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
         """Return the folder of each domain, in order. Raises UsageError if one is missing."""
@@ -110,7 +110,7 @@ class FolderDomains(DomainDataSet):
 
     def _undivided(self, folder: Path) -> Path:
         """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""
-        names = scan(folder)[0]
+        names = scan(folder).folders
         if not names or any(name.lower() not in DIVISIONS for name in names):
             return folder
         complete = [name for name in names if name.lower() == DIVISIONS[0]]
@@ -143,8 +143,8 @@ class OwnDomains(OwnFolder, FolderDomains):
         return dict.fromkeys(self.folders(self._folder, data_dir), ())
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
-        with reading():
-            names = scan(folder)[0]
+        with report_unreadable():
+            names = scan(folder).folders
         try:
             folders = {identifier: folder / name for name, identifier in record.slugs(names).items()}
         except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.listing import images_below, report_unreadable, scan
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.biased import (
     ALIGNED,
@@ -76,15 +76,15 @@ class BFFHQ(OnDisk, BiasedData):
 
     def _severities(self, folder: Path) -> dict[float, str]:
         """Return the folder of each severity in percent, in order."""
-        with reading():
-            matches = [re.fullmatch(r"(\d+(?:\.\d+)?)pct", name) for name in scan(folder)[0]]
+        with report_unreadable():
+            matches = [re.fullmatch(r"(\d+(?:\.\d+)?)pct", name) for name in scan(folder).folders]
         return dict(sorted((float(match[1]), match[0]) for match in matches if match))
 
     def _part(self, folder: Path, part: str, name: str) -> FolderSource:
         """Open the images below a folder. Raises UsageError if there are none, or if a name contradicts its folder."""
         if not (folder / part).is_dir():
             self.refuse(folder, f"there is no folder {part}/")
-        with reading():
+        with report_unreadable():
             ids = images_below(folder, [part])[0]
         if not ids:
             self.refuse(folder, f"no images below {part}/")

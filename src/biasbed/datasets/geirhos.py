@@ -90,12 +90,12 @@ class CueConflict(Stimuli):
 
 def _has_trials(folder: Path) -> bool:
     """Return True if the class is in the file names."""
-    return bool(_trial_folders(folder)) or any(map(_category, scan(folder)[1]))
+    return bool(_trial_folders(folder)) or any(map(_category, scan(folder).images))
 
 
 def _trial_folders(folder: Path) -> list[str]:
     """Return the folders that the release of model-vs-human has instead of class folders."""
-    return [name for name in scan(folder)[0] if name == "dnn" or name.startswith("session-")]
+    return [name for name in scan(folder).folders if name == "dnn" or name.startswith("session-")]
 
 
 def _category(path: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import labelled, reading, scan
+from biasbed.data.listing import list_classes, report_unreadable, scan
 from biasbed.datasets.base import DataSet, likely_cause
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import MissingData, UsageError, listed
@@ -127,13 +127,13 @@ class ImageNetV2(WordNetFolders):
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         if not self._is_numbered(folder):
             return super().listing(folder)
-        ids, labels, empty = labelled(folder, [str(number) for number in range(len(self.classes))])
+        ids, labels, empty = list_classes(folder, [str(number) for number in range(len(self.classes))])
         if empty:
             self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
 
     def _is_numbered(self, folder: Path) -> bool:
-        return set(scan(folder)[0]) == {str(number) for number in range(len(self.classes))}
+        return set(scan(folder).folders) == {str(number) for number in range(len(self.classes))}
 
 
 class ImageNetV2Threshold(ImageNetV2):
@@ -164,13 +164,13 @@ class RealBlurry(WordNetFolders):
 
     def open(self, data_dir: Path) -> FolderSource:
         folder = self.folder(data_dir)
-        with reading():
-            folders = scan(folder)[0]
+        with report_unreadable():
+            folders = scan(folder).folders
             unknown = sorted(set(folders) - set(imagenet_classes()))
             if unknown or not folders:
                 reason = f"unknown class folders {listed(unknown, 5)}" if unknown else "no class folders"
                 self.refuse(folder, "; ".join([reason, *likely_cause(folders, imagenet_classes())]))
-            ids, labels, empty = labelled(folder, folders)
+            ids, labels, empty = list_classes(folder, folders)
         if empty:
             self.refuse(folder, f"no images in {listed(empty, 5)}")
         classes = self._candidates(folders)

@@ -14,7 +14,7 @@ import numpy as np
 
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import images_below, reading, scan
+from biasbed.data.listing import images_below, report_unreadable, scan
 from biasbed.data.names import Names
 from biasbed.data.prepared import MANIFEST
 from biasbed.data.source import Source
@@ -45,7 +45,7 @@ class Corrupted(OnDisk):
         folder = self.folder(data_dir)
         if (folder / MANIFEST).is_file():
             self.refuse(folder, "its images are made by `prepare`, and never stand for those that were released")
-        with reading():
+        with report_unreadable():
             images = self._list_conditions(folder)
         names = self._common_names(folder, images)
         if self.small:
@@ -83,7 +83,7 @@ class Corrupted(OnDisk):
     # --- files ---
 
     def _is_in(self, folder: Path) -> bool:
-        return not set(self.corruptions).isdisjoint(scan(folder)[0])
+        return not set(self.corruptions).isdisjoint(scan(folder).folders)
 
     def _list_conditions(self, folder: Path) -> dict[str, list[str]]:
         """List the images of each `<corruption>/<severity>`, sorted, as paths relative to the data set's folder.
@@ -91,11 +91,11 @@ class Corrupted(OnDisk):
         Lists all corruptions in the folder, so that the data sets in it share one cached listing. Raises UsageError if
         a condition is missing.
         """
-        existing = set(scan(folder)[0])
+        existing = set(scan(folder).folders)
         present: list[str] = []
         for name in (*self.corruptions, *self.others):
             if name in existing:
-                severities = set(scan(folder / name)[0])
+                severities = set(scan(folder / name).folders)
                 present += [path for path in self.severities(name) if path.partition("/")[2] in severities]
         expected = list(itertools.chain.from_iterable(map(self.severities, self.corruptions)))
         missing = [path for path in expected if path not in present]

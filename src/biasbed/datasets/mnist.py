@@ -21,7 +21,7 @@ from numpy.random import Generator
 from PIL import Image
 
 from biasbed import record
-from biasbed.data.listing import reading
+from biasbed.data.listing import report_unreadable
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.domains import DomainDataSet
@@ -259,7 +259,7 @@ def _digits(folder: Path) -> Digits:
     missing = [f"{part}-{kind}" for part, kind in itertools.product(PARTS, _DIMENSIONS) if (part, kind) not in files]
     if missing:
         raise UsageError(f"{folder} lacks {listed(missing, 5)} of MNIST's four files")
-    with reading():
+    with report_unreadable():
         states = [(path, path.stat()) for path in files.values()]
     return _read(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
 

@@ -18,7 +18,7 @@ from biasbed import record
 from biasbed.config import Config, DataSettings, Preprocess
 from biasbed.data import folders, transforms
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import reading, scan
+from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains, united
@@ -134,8 +134,8 @@ class Domains(HoldingOut[D]):
         root, name = self.data_root, self.config.train
         if name in ("auto", "none"):
             return root
-        with reading():
-            names = scan(root)[0]
+        with report_unreadable():
+            names = scan(root).folders
         if name not in names:
             raise MissingData(f"train={name}: {root} has no such data set{nearest(name, ['auto', *names])}")
         return root / name

@@ -20,7 +20,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import reading, scan
+from biasbed.data.listing import report_unreadable, scan
 from biasbed.datasets.base import DataSet, OwnFolder
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
@@ -126,9 +126,9 @@ def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
     Folders named after the classes are the textures of cue conflicts.
     """
     inside: list[str] = []
-    with reading():
+    with report_unreadable():
         for name in classes:
-            subfolders, images = scan(folder / name)
+            subfolders, images, _ = scan(folder / name)
             if images or len(subfolders) < 2 or inside not in ([], subfolders):
                 return ()
             inside = subfolders
@@ -150,8 +150,8 @@ def holds_runs(folder: Path, config: Config) -> bool:
 
 
 def _folder_names(root: Path, config: Config) -> list[str]:
-    with reading():
-        names = [name for name in scan(root)[0] if not holds_runs(root / name, config)]
+    with report_unreadable():
+        names = [name for name in scan(root).folders if not holds_runs(root / name, config)]
     if not names:
         raise UsageError(f"data_dir={root} is empty: expected {root}/<folder>/<class>/<image>")
     return names

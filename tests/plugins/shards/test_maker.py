@@ -122,7 +122,7 @@ def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -
     write_parquet(folder, examples[:4], CLASSES, "validation", shards=1)
     write_parquet(folder, examples[:2], CLASSES, "test", shards=1, label=[-1, -1])
     unpacked = unpack(tmp_path / "set")
-    assert listing.scan(unpacked)[0] == ["train", "val"]
+    assert listing.scan(unpacked).folders == ["train", "val"]
     assert len(open_folder(unpacked / "val", "x")) == 4
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from biasbed.data import listing_cache
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import THREADS, reading, scan
+from biasbed.data.listing import THREADS, report_unreadable, scan
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import UsageError, listed
 from biasbed.system.files import atomic_file
@@ -151,9 +151,9 @@ def garments(folder: Path, part: str) -> Garments:
     for name in (IMAGES, ANNOTATIONS):
         if not (part_folder / name).is_dir():
             raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
-    with reading():
+    with report_unreadable():
         table = _read_cached(part_folder / ANNOTATIONS)
-        images = scan(part_folder / IMAGES)[1]
+        images = scan(part_folder / IMAGES).images
     files = {Path(name).stem: name for name in images}
     stems = table["stems"].tolist()
     for kind, lost in (("image", set(stems) - set(files)), ("annotation", set(files) - set(stems))):

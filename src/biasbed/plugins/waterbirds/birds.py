@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data.listing import images_below, reading
+from biasbed.data.listing import images_below, report_unreadable
 from biasbed.datasets.base import OnDisk, resolve
 from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
 from biasbed.errors import UsageError, listed
@@ -88,7 +88,7 @@ class Places(OnDisk):
         scenes = []
         for categories in CATEGORIES:
             inner = [self._category_folder(folder, name, folders) for name, folders in categories.items()]
-            with reading():
+            with report_unreadable():
                 scenes.append(list(itertools.chain.from_iterable(images_below(folder, inner))))
         return tuple(scenes)
 
@@ -100,7 +100,7 @@ class Places(OnDisk):
         return False
 
     def _category_folder(self, folder: Path, name: str, folders: Sequence[str]) -> str:
-        with reading():
+        with report_unreadable():
             inner = next(filter(None, (resolve(folder, inner) for inner in folders)), None)
         if inner is None:
             self.refuse(folder, f"there is no folder of the category {name}: looked for {listed(folders, 5)}")

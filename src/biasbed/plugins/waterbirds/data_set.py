@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from biasbed import record
-from biasbed.data.listing import reading, scan
+from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
 from biasbed.datasets.biased import Division, DivisionRequest, counted
@@ -46,8 +46,8 @@ class ComposedWaterbirds(Waterbirds):
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
         composed = self._compositions(folder)
-        with reading():
-            begun = [name for name in scan(folder)[0] if name not in composed]
+        with report_unreadable():
+            begun = [name for name in scan(folder).folders if name not in composed]
         birds = read_releases()["cub"].images  # all of them are in each composition
         sources, files, remarks = {}, [], []
         differences = [f"{name} is begun, but not complete" for name in begun]
@@ -87,8 +87,8 @@ class ComposedWaterbirds(Waterbirds):
 
     def _compositions(self, folder: Path) -> list[str]:
         """Return the names of the folders with a complete composition."""
-        with reading():
-            return [name for name in scan(folder)[0] if (folder / name / self.file).is_file()]
+        with report_unreadable():
+            return [name for name in scan(folder).folders if (folder / name / self.file).is_file()]
 
 
 def composition(data_dir: Path, severity: float, seed: int) -> Path:
