@@ -192,7 +192,7 @@ def waiting(root: Path) -> Row:
         with contextlib.redirect_stderr(io.StringIO()):
             engine._run_stage(Stage(MAIN, engine.algorithm.update))
         took = time.perf_counter() - began
-    return Row.of("a training's share of waiting for data", [engine._waited / took], Goal(0.01), "resnet18, 1 worker")
+    return Row.of("a training's share of waiting for data", [engine.clock.waited / took], Goal(0.01), "resnet18, 1 worker")
 
 
 def in_memory(batch_size: int = 256, steps: int = 300) -> Row:

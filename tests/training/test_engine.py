@@ -23,7 +23,7 @@ from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.tasks import MultiClass
-from biasbed.training import engine
+from biasbed.training import clock, engine
 from helpers import toys
 from helpers.commands import ROOT
 from helpers.runs import history, run_folders
@@ -68,8 +68,8 @@ def test_only_long_training_is_saved_before_its_evaluation(
             saved.append((len(state["history"]), state["position"]["due"]))
         save(path, state)
 
-    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + skipped, time=time.time)
-    monkeypatch.setattr(engine, "time", clock)
+    later = SimpleNamespace(perf_counter=lambda: time.perf_counter() + skipped, time=time.time)
+    monkeypatch.setattr(engine, "time", later)
     monkeypatch.setattr(engine.Engine, "_update", slow_update)
     monkeypatch.setattr(engine.Evaluator, "decide", slow_decide)
     monkeypatch.setattr(checkpoint, "save", note)
@@ -235,7 +235,9 @@ def test_a_checkpoint_at_an_epoch_s_end_holds_no_time_of_it(
 ) -> None:
     """Training after a resume would be charged with it. The clock ticks whenever it is read."""
     ticks = itertools.count()
-    monkeypatch.setattr(engine, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=time.time))
+    ticking = SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=time.time)
+    for module in (clock, engine):
+        monkeypatch.setattr(module, "time", ticking)
     folder = train(tmp_path / "home", [*train_flags, "--backbone", "mlp", "--epochs", "1"])
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert state["seconds"] < 4 < state["history"][-1]["metrics"]["time/epoch_seconds"]

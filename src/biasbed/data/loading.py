@@ -201,6 +201,15 @@ class Steps(Sampler[list[Key]]):
         return filter(self.plan.usable, range(self.start, self.end))
 
 
+class LoadedStep(NamedTuple):
+    """Step of a training with its batch."""
+
+    step: int
+    following: int  # the next step with a batch; some have none
+    batch: Batch
+    skipped: tuple[str, ...]  # messages about files that can't be decoded
+
+
 class TrainLoader:
     """Loader of one process's batches, from any step to any other; its workers live as long as it does."""
 
@@ -218,8 +227,8 @@ class TrainLoader:
         """Stop the loader's workers."""
         del self.loader
 
-    def from_step(self, start: int, end: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
-        """Yield (step, next step, batch, messages about skipped files) for each usable step before `end`.
+    def from_step(self, start: int, end: int) -> Iterator[LoadedStep]:
+        """Yield each step from `start` to before `end` that has a batch.
 
         The workers make one pass over all epochs, so that they load ahead while an epoch ends. Raises CorruptImage if
         no file of a part can be decoded.
@@ -228,7 +237,7 @@ class TrainLoader:
         for step, loaded in zip(self.steps.remaining(), loader_queues.received(self.loader), strict=True):
             if isinstance(loaded, CorruptImage):
                 raise loaded
-            yield step, self.plan.following(step), *loaded
+            yield LoadedStep(step, self.plan.following(step), *loaded)
 
 
 def as_it_is(loaded: Any) -> Any:

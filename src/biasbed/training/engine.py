@@ -26,15 +26,18 @@ from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
+from biasbed.data.loading import LoadedStep, TrainLoader
+from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
-from biasbed.evaluation.decisions import accuracy
+from biasbed.evaluation.decisions import Decisions, accuracy
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.system.processes import acting_at_once, end_by, noted_signal, postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
+from biasbed.training.clock import TrainingClock
 from biasbed.training.per_example import run_pass, score_conflicting, write_examples
 from biasbed.training.reading import Reader, prepare
 from biasbed.training.state import TrainingState, rename_phase, replaced_weights, summary
@@ -88,14 +91,17 @@ class Engine:
         self.config, self.reader, self.evaluator, self.scoring = config, reader, evaluator, scoring
         self.algorithm, self.average, self.precision, self.group = learner
         self.folder, self.description = output
-        self.on_record: Callable[[Record], None] = lambda result: None  # rank 0's tracker
-        self.measure_machine: Callable[[], dict[str, float]] = dict  # rank 0's, since the last call
-        self.state, self.step_metrics = TrainingState(), StepMetrics()
-        self._not_logged: set[str] = set()  # metrics that a warning about NaN or infinity was printed of
-        self.skipped: set[str] = set()
+        # On rank 0 the caller sets both: what takes each record, and what measures the machine since the last call.
+        self.on_record: Callable[[Record], None] = lambda result: None
+        self.measure_machine: Callable[[], dict[str, float]] = dict
+        self.state, self.step_metrics, self.clock = TrainingState(), StepMetrics(), TrainingClock()
+        self.decisions: Mapping[str, Decisions] | None = None  # of the newest evaluation, by set; None on other ranks
+        self.skipped: set[str] = set()  # messages about training images that could not be read
         self.phases = self.algorithm.stages()
-        self.steps_per_epoch = 1  # of the stage
-        self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
+        self.plan: BatchPlan  # of the open stage, like the two below
+        self.loader: TrainLoader
+        self.steps_per_epoch = 1
+        self._not_logged: set[str] = set()  # metrics that a warning about NaN or infinity was printed of
         self._saved = time.perf_counter()  # when the last checkpoint was written, or training began
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -134,13 +140,13 @@ class Engine:
     def _run_stage(self, stage: Stage) -> None:
         """Train to the end of a stage; evaluate and save whenever that is due."""
         total = self._open_stage(stage)
-        interval = self._interval(self.steps_per_epoch) if self.is_last else self.steps_per_epoch
+        interval = self._evaluation_interval(self.steps_per_epoch) if self.is_last else self.steps_per_epoch
         checkpoint_interval = self.config.checkpoint_every or total
         self.algorithm.train()
         with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, postponed():
-            self._since = time.perf_counter()
+            self.clock.start()
             if self.state.due:
-                self._boundary(bar)
+                self._evaluate_and_record(bar)
             for step, following, batch, skipped in self._batches(total):
                 self._note_skipped(skipped, bar)
                 self._update(stage, step, total, batch)
@@ -150,12 +156,11 @@ class Engine:
                 self.state.ended = following >= total
                 if self.state.ended:
                     stage.end()
-                # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
-                self.state.due = following // interval > step // interval or self.state.ended
+                self.state.due = self.state.ended or _reaches_multiple(interval, step, following)
                 self._end_if_asked()
                 if self.state.due:
-                    self._boundary(bar)
-                elif following // checkpoint_interval > step // checkpoint_interval:
+                    self._evaluate_and_record(bar)
+                elif _reaches_multiple(checkpoint_interval, step, following):
                     self.save()
             self._end_if_asked()
         self.loader.close()
@@ -173,16 +178,16 @@ class Engine:
         self.steps_per_epoch = self.plan.steps_per_epoch
         return self.reader.steps(stage, self.plan, self.reader.left(self.phases))
 
-    def _batches(self, total: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
-        """Yield the rest of the stage, and add up the time that is spent waiting for it."""
+    def _batches(self, total: int) -> Iterator[LoadedStep]:
+        """Yield the stage's remaining batches, and add up the time that is spent waiting for them."""
         batches = self.loader.from_step(self.state.step, total)
         while True:
             began = time.perf_counter()
-            batch = next(batches, None)
-            self._waited += time.perf_counter() - began
-            if batch is None:
+            loaded = next(batches, None)
+            self.clock.waited += time.perf_counter() - began
+            if loaded is None:
                 return
-            yield batch
+            yield loaded
 
     def _end_if_asked(self) -> None:
         """Save and end, on all ranks, if any rank was sent a signal during the step."""
@@ -192,6 +197,7 @@ class Engine:
             end_by(noted or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
+        """Train on one batch, and add its losses to the step metrics."""
         algorithm = self.algorithm
         algorithm.begin_step(stage, self.config.optim, step, total, self.steps_per_epoch, self.plan.weight(step))
         batch = prepare(batch, algorithm.columns(algorithm.hparams), self.group.device)
@@ -199,40 +205,44 @@ class Engine:
         self.step_metrics.add(terms, len(batch), algorithm.take_correct(), algorithm.take_notes())
 
     def _after_update(self, stage: Stage, step: int, following: int, total: int) -> None:
-        """Add the weights to the average, and reset the optimizers if the schedule begins anew."""
+        """Add the weights to the average; now and then check the loss; let the method end its step."""
         if (step + 1) % LOSS_CHECK == 0:
             self._check_finite()  # waits for the device, as no update does
         if self.is_last:
             self.average.add(step + 1)
         self.algorithm.end_step(stage, self.config.optim, step, following, total)
 
-    def _interval(self, steps_per_epoch: int) -> int:
+    def _evaluation_interval(self, steps_per_epoch: int) -> int:
         """Return the number of steps between evaluations of the last stage."""
-        return self.config.cadence * (steps_per_epoch if self.config.unit == "epoch" else 1)
+        if self.config.unit == "epoch":
+            return self.config.cadence * steps_per_epoch
+        return self.config.cadence
 
     def count_evaluations(self) -> StageCounts:
         """Return the number of evaluations and steps of the whole last stage."""
         last = self.reader.plan_last(self.phases)
-        return StageCounts(-(-last.steps // self._interval(last.plan.steps_per_epoch)), last.steps)
+        interval = self._evaluation_interval(last.plan.steps_per_epoch)
+        return StageCounts(math.ceil(last.steps / interval), last.steps)
 
     # --- when an evaluation is due -----------------------------------------------------------------------------------
 
-    def _boundary(self, bar: ProgressBar) -> None:
-        """Evaluate, then checkpoint with the new record in it, then journal, then server: each record counts once."""
+    def _evaluate_and_record(self, bar: ProgressBar) -> None:
+        """Evaluate as the stage asks for it, and record the result."""
         self._check_finite()
-        self._seconds, self._since = self._elapsed(), time.perf_counter()
+        seconds = self.clock.stop()
         if self.is_last:
-            result = self._evaluate_last_stage()
+            result = self._evaluate_last_stage(seconds)
         else:
-            result = self._evaluate_early_stage()
-            self.state.earlier += self._seconds + time.perf_counter() - self._since
-        self.step_metrics, self._seconds, self._waited, self._since = StepMetrics(), 0.0, 0.0, time.perf_counter()
+            result = self._evaluate_early_stage(seconds)
+            self.state.earlier += self.clock.seconds  # with those of the evaluation
+        self.step_metrics = StepMetrics()
+        self.clock.reset()
         self.state.due = False
-        self.note(result, bar.line)
-        self._since = time.perf_counter()
+        self.add_record(result, bar.line)
+        self.clock.start()
 
-    def note(self, result: Record, print_line: Callable[[str], None] | None = None) -> None:
-        """Add a record to a checkpoint, then to journal and server.
+    def add_record(self, result: Record, print_line: Callable[[str], None] | None = None) -> None:
+        """Add a record to a checkpoint, then to journal and server, so that a resumed training adds it only once.
 
         Leaves out NaN and infinity: an undefined measure, or a note of a method.
         """
@@ -248,11 +258,15 @@ class Engine:
                 headlines = {evaluation_set.task.measures[0] for evaluation_set in self.evaluator.sets}
                 print_line(summary(result, self.config.unit, headlines))
 
-    def _evaluate_last_stage(self) -> Record:
-        """Return the record of an evaluation on all sets that are due, and keep the best weights so far."""
+    def _evaluate_last_stage(self, seconds: float) -> Record:
+        """Evaluate on all sets that are due and keep the best weights so far; return the record.
+
+        seconds: of training since the last evaluation.
+        """
         if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
             self.save()
-        metrics = self._training_metrics() | score_conflicting(self.algorithm.per_example(), self.reader.sources)
+        metrics = self._training_metrics(seconds)
+        metrics |= score_conflicting(self.algorithm.per_example(), self.reader.sources)
         if not evaluations(self.state.history) and self.state.earlier:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
@@ -264,33 +278,38 @@ class Engine:
                     metrics |= rename_phase(name, self.evaluate(predict, only="val"))
                 metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
-            number = -(-self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1))
+            number = self.state.step
+            if self.config.unit == "epoch":
+                number = math.ceil(self.state.step / self.steps_per_epoch)
             result = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
             if self.group.is_main:
-                self._keep(result)
+                self._write_evaluation(result)
                 metrics |= self.measure_machine()
         return result
 
-    def _evaluate_early_stage(self) -> Record:
-        """Return the record of an epoch of a stage before the last: validated if the stage says so, never tested."""
+    def _evaluate_early_stage(self, seconds: float) -> Record:
+        """Return the record of an epoch of a stage before the last: validated if the stage says so, never tested.
+
+        seconds: of training since the last evaluation.
+        """
         stage = self.phases[self.state.stage]
         assert isinstance(stage, Stage)
-        metrics = self._training_metrics()
+        metrics = self._training_metrics(seconds)
         if stage.validate or stage.best:
             with acting_at_once():
                 metrics |= self.evaluate(stage.validate if callable(stage.validate) else None, only="val")
         if stage.best:
             mean = None if self.decisions is None else fmean(map(accuracy, self.decisions.values()))
             self.state.keep_better(self.group.share_object(mean), self.algorithm.get_submodule(stage.best))
-        number, metrics = -(-self.state.step // self.steps_per_epoch), rename_phase(stage.name, metrics)
-        return {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics, "stage": stage.name}
-
-    def _elapsed(self) -> float:
-        """Return the seconds of training since the last evaluation, across interruptions."""
-        return self._seconds + time.perf_counter() - self._since
+        return {
+            "step": math.ceil(self.state.step / self.steps_per_epoch),
+            "timestamp": int(time.time() * 1000),
+            "metrics": rename_phase(stage.name, metrics),
+            "stage": stage.name,
+        }
 
     def due_sets(self) -> set[str]:
-        """Return the names of the sets that the coming evaluation is on."""
+        """Return the names of the sets to test at the coming evaluation."""
         number = len(evaluations(self.state.history)) + 1
         due = set()
         for evaluation_set in self.evaluator.sets:
@@ -332,17 +351,15 @@ class Engine:
                 stack.enter_context(replaced_weights(self.algorithm, weights))
             yield
 
-    def _training_metrics(self) -> dict[str, float]:
-        metrics = self.step_metrics.metrics(self.group, self._seconds)
+    def _training_metrics(self, seconds: float) -> dict[str, float]:
+        """Return the metrics of the steps since the last evaluation, which took this time."""
+        metrics = self.step_metrics.metrics(self.group, seconds)
         metrics["train/lr"] = self.algorithm.optimizer("main").param_groups[0]["lr"]
-        metrics["time/waiting_seconds"] = self._waited
+        metrics["time/waiting_seconds"] = self.clock.waited
         return metrics
 
-    def _keep(self, result: Record) -> None:
-        """Write the decisions as those of the last evaluation and, if it is the best so far, of the best one.
-
-        Writes the weights of the best one as well.
-        """
+    def _write_evaluation(self, result: Record) -> None:
+        """Write the decisions of an evaluation and, if it is the best so far, its weights and its `best/*` metrics."""
         metrics, number, best = result["metrics"], result["step"], self.state.best
         value = metrics.get(self.scoring.monitor, math.nan)
         is_best = best is None or measures.is_better(value, best["value"], self.scoring.higher_is_better)
@@ -377,6 +394,7 @@ class Engine:
             raise self.step_metrics.failure(self.state.step + 1)
 
     def _note_skipped(self, messages: Sequence[str], bar: ProgressBar) -> None:
+        """Print each new message about a training image that can't be read. Raises CorruptImage if none may be."""
         for message in messages:
             if message not in self.skipped:
                 self.skipped.add(message)
@@ -413,8 +431,8 @@ class Engine:
                     "random": random_states,
                     "tallies": ranks,
                     "skipped": skipped,
-                    "seconds": self._elapsed(),
-                    "waited": self._waited,
+                    "seconds": self.clock.seconds,
+                    "waited": self.clock.waited,
                     "position": self.state.position(),
                     "tables": self.state.tables,
                     "kept": self.state.kept,
@@ -425,9 +443,12 @@ class Engine:
         self._saved = time.perf_counter()
 
     def _describe_weights(self) -> dict[str, Any]:
+        """Return the weights with settings and description, the part that all checkpoints share."""
         marks = self.algorithm.marks()
         state = {"config": plain(self.config), **self.description, "algorithm": self.algorithm.state_dict()}
-        return {**state, checkpoint.MARKS: marks} if marks else state
+        if marks:
+            state[checkpoint.MARKS] = marks
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
@@ -448,7 +469,7 @@ class Engine:
         self.step_metrics.load_state_dict(state["tallies"][self.group.rank], self.group.device)
         self.skipped |= set(state["skipped"]["train"])
         self.evaluator.skipped |= set(state["skipped"]["test"])
-        self._seconds, self._waited = state["seconds"], state["waited"]
+        self.clock.reset(state["seconds"], state["waited"])
         self.state = TrainingState(
             **state["position"],
             tables=state["tables"],
@@ -456,3 +477,8 @@ class Engine:
             history=list(state["history"]),
             best=state["best"],
         )
+
+
+def _reaches_multiple(interval: int, step: int, following: int) -> bool:
+    """Return True if a multiple of the interval is in (step, following]: steps without a batch are passed over."""
+    return following // interval > step // interval

@@ -56,7 +56,9 @@ def evaluate_at_end(engine: Engine) -> None:
         stored = _decide(engine, sets, weights)
         metrics = {} if stored is None else _measure(engine, stored, weights)
         metrics["time/late_seconds"] = time.perf_counter() - began
-        engine.note({"step": weights.number, "timestamp": int(time.time() * 1000), "metrics": metrics, "late": True})
+        engine.add_record(
+            {"step": weights.number, "timestamp": int(time.time() * 1000), "metrics": metrics, "late": True}
+        )
 
 
 def _choose_weights(engine: Engine, sets: Sequence[EvaluationSet]) -> Iterator[_Weights]:
