@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from biasbed.data.loader_queues import UnsentBatch, received
-from biasbed.data.loading import as_it_is, loader_options
+from biasbed.data.loader_queues import UnsentBatch, receive
+from biasbed.data.loading import loader_options, unchanged
 from biasbed.errors import os_reason
 from helpers.children import Command, one_line
 from helpers.commands import command_environment
@@ -55,8 +55,8 @@ class Third(Dataset[Any]):
     ],
 )
 def test_a_batch_that_can_t_be_sent_is_an_error_in_its_place(error: Exception, message: str) -> None:
-    loader = DataLoader(Third(error), batch_size=None, collate_fn=as_it_is, **loader_options(2, False))
-    batches = received(loader)
+    loader = DataLoader(Third(error), batch_size=None, collate_fn=unchanged, **loader_options(2, False))
+    batches = receive(loader)
     assert [int(next(batches)) for _ in range(2)] == [0, 1]
     with pytest.raises(UnsentBatch, match=message):
         next(batches)

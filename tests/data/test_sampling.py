@@ -163,13 +163,13 @@ def test_every_step_has_equal_parts_of_every_domain(sizes: tuple[int, ...], repl
 def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domains: int, steps: int) -> None:
     images = source(60, domain=np.arange(60) % domains, domains=tuple("abcd"[:domains]))
     stream = Stream(of_domains(images), batch, images=60)
-    counts = np.array([[count for _, count in stream.batch_positions(step)] for step in range(steps)])
+    counts = np.array([[count for _, count in stream.batch_spans(step)] for step in range(steps)])
     assert (counts.sum(axis=1) == batch).all()
     assert counts.max() - counts.min() <= 2
     assert np.ptp(counts.sum(axis=0)) <= 2
     if batch % domains == 0:
         assert (counts == batch // domains).all()
-    starts = np.array([[start for start, _ in stream.batch_positions(step)] for step in range(steps + 1)])
+    starts = np.array([[start for start, _ in stream.batch_spans(step)] for step in range(steps + 1)])
     assert (np.diff(starts, axis=0) == counts).all()
 
 

@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 class UnsentBatch(Failure):
-    """A batch that a loader's process could not hand over."""
+    """Error of a batch that a loader's process could not send."""
 
 
 class ReportingQueue(Queue):  # type: ignore[type-arg]
-    """A queue whose receiver is told what could not be sent to it."""
+    """Queue that sends an `UnsentBatch` in place of a batch that can't be sent."""
 
     def _on_queue_feeder_error(self, error: Exception, item: Any) -> None:
-        """Send the error in place of the batch; end this process if even that fails, which the receiver notices."""
+        """Send the error in place of the batch. If even that fails, kill this process, which the receiver notices."""
         index, content = item
         if isinstance(content, UnsentBatch):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -61,10 +61,10 @@ def make_context(workers: int) -> BaseContext:
     return context
 
 
-def received(batches: Iterable[T]) -> Iterator[T]:
-    """Yield what a loader's processes send.
+def receive(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches that a loader's processes send.
 
-    Raises UnsentBatch in the place of a batch that could not be sent, or for which there was no shared memory.
+    Raises UnsentBatch in place of a batch that could not be sent, or for which there was no shared memory.
     """
     try:
         for batch in batches:
@@ -79,7 +79,7 @@ def received(batches: Iterable[T]) -> Iterator[T]:
 
 
 def reason(error: Exception) -> str:
-    """Return why a batch was not sent, in one line; of a full disk, that it is the one of shared memory."""
+    """Describe in a line why a batch was not sent. A full disk is named as the one of shared memory."""
     text = first_line(error)
     if "Too many open files" in text:
         return f"{text}: allow more open files (ulimit -n), or train with fewer workers"
@@ -90,7 +90,7 @@ def reason(error: Exception) -> str:
 
 
 def _shorten_sockets() -> None:
-    """Keep sockets in a short folder if the name of the temporary one is too long for them, as batch systems give it.
+    """Keep multiprocessing's sockets in /tmp if the name of the temporary folder, as of a batch job, is too long.
 
     Processes that are started from here inherit the choice.
     """

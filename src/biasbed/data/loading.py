@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from biasbed.batch import MAIN, Batch, stacked
 from biasbed.data import loader_queues
-from biasbed.data.source import Picture, Source, Whole
+from biasbed.data.source import AllRows, Picture, Source
 from biasbed.data.streams import BatchPlan, InOrder, Key, Part, Stream
 from biasbed.data.transforms import is_identity, keyed_randomness
 from biasbed.errors import CorruptImage, UnfitImage
@@ -31,19 +31,19 @@ VIEW = -1  # last element of the keys of a view's draws, which are independent o
 
 
 class Loaded(NamedTuple):
-    """Batch, and the messages about files that were passed over."""
+    """Batch, and the messages about files that were skipped."""
 
     batch: Batch
     skipped: tuple[str, ...]
 
 
-class _Group(NamedTuple):
-    """Examples of a batch that belong to one part of its stream."""
+class _PartOfBatch(NamedTuple):
+    """Examples of a batch that come from one part of its stream."""
 
-    number: int  # of the part
-    at: np.ndarray  # their positions in the batch
+    part: int  # number of the part
+    positions: np.ndarray  # of the examples in the batch
     source: Source
-    rows: np.ndarray  # of the source
+    rows: np.ndarray  # of the examples in the source
 
 
 def first_indices(sources: Sequence[Source]) -> dict[int, int]:
@@ -67,19 +67,20 @@ def sources_of(streams: Mapping[str, Stream]) -> list[Source]:
 class Examples(Dataset[Any]):
     """Data set that loads, transforms and labels the examples of a batch's keys.
 
-    The next file replaces one that cannot be decoded, and the batch carries a message about it: all processes decide
-    together whether to continue. If no file can be decoded, the exception is returned.
+    A file that cannot be decoded is replaced by the next one, and the batch carries a message about it: all processes
+    decide together whether to continue. If no file can be decoded, the exception is returned.
     """
 
     def __init__(self, plan: BatchPlan | InOrder, firsts: Mapping[int, int]) -> None:
-        """firsts: number of the first image of each source, by `id`, in the numbering of all training images."""
-        self.streams, self.key = plan.streams, (plan.seed, plan.stage)
-        self.numbers = {name: plan.number(name) for name in plan.streams}  # part of the key of a view's random draws
-        self.offsets: dict[str, np.ndarray] = {}
-        self.firsts: dict[str, list[int]] = {}  # by part, because a source is another object in a loader process
+        """firsts: as `first_indices` returns them."""
+        self.streams, self.seed, self.stage = plan.streams, plan.seed, plan.stage
+        self.stream_numbers = {name: plan.number(name) for name in plan.streams}
+        # By stream and part. A loader process has copies of the sources, so `id(source)` is of no use there.
+        self.part_starts: dict[str, np.ndarray] = {}  # in the examples of all parts, one part after the other
+        self.first_indices: dict[str, list[int]] = {}  # of the part's source
         for name, stream in plan.streams.items():
-            self.offsets[name] = np.cumsum([0, *map(len, stream.parts)])
-            self.firsts[name] = [firsts[id(part.source)] for part in stream.parts]
+            self.part_starts[name] = np.cumsum([0, *map(len, stream.parts)])
+            self.first_indices[name] = [firsts[id(part.source)] for part in stream.parts]
 
     def __getitems__(self, keys: Sequence[Key]) -> Loaded | CorruptImage:
         """Load the examples of all streams as one batch; `x` is uint8, unless a view makes floats."""
@@ -94,6 +95,7 @@ class Examples(Dataset[Any]):
         return Loaded(replace(main, extra=batches), tuple(skipped))
 
     def _batch(self, stream: Stream, keys: list[Key], skipped: list[str]) -> Batch:
+        """Load the examples of one stream. skipped: receives the messages about skipped files."""
         parts = np.array([key.part for key in keys])
         rows = np.array([key.row for key in keys])
         x = _load_at_once(stream, parts, rows)
@@ -103,79 +105,81 @@ class Examples(Dataset[Any]):
                 image, rows[number] = self._example(stream, key, skipped)
                 images.append(image)
             x = stacked(images)
-        columns: dict[str, Any] = self._columns(keys[0].stream, stream, _groups(stream, parts, rows))
+        columns: dict[str, Any] = self._columns(keys[0].stream, stream, _by_part(stream, parts, rows))
         return Batch(x, **columns, parts=stream.parts_apart)
 
     def _example(self, stream: Stream, key: Key, skipped: list[str]) -> tuple[Tensor, int]:
         """Load the image of a key, or its views; return it with its row: the key's, or the next that can be decoded."""
-        part, row, tried = stream.parts[key.part], key.row, 0
+        part, row, failures = stream.parts[key.part], key.row, 0
         while True:
             try:
                 return self._views(stream, key, row), row
             except UnfitImage:
                 raise
             except CorruptImage as error:
-                tried += 1
-                if tried == len(part):
+                failures += 1
+                if failures == len(part):
                     raise
                 skipped.append(str(error))
                 row = (row + 1) % len(part)
 
     def _views(self, stream: Stream, key: Key, row: int) -> Tensor:
         """Load and transform the image in a row of the key's part: [C,H,W], or [V,C,H,W] for several views."""
-        part, (seed, stage) = stream.parts[key.part], self.key
-        index = int(self.offsets[key.stream][key.part]) + key.row
-        draw_key = seed, self.numbers[key.stream], key.number, index
+        part = stream.parts[key.part]
         picture: Picture = part.source.open(int(part.rows_at(np.array([row]))[0]))
-        count = 1 if stream.shared or not stream.views else len(stream.views)
-        picture = picture if count == 1 else Whole(picture)
+        number_of_crops = 1 if stream.shared else max(1, len(stream.views))
+        if number_of_crops > 1:
+            picture = AllRows(picture)
+        example = int(self.part_starts[key.stream][key.part]) + key.row
+        draw_key = self.seed, self.stream_numbers[key.stream], key.pass_number, example
         crops = []
-        for view in range(count):
-            with keyed_randomness(*draw_key, view, *stage):
+        for number in range(number_of_crops):
+            with keyed_randomness(*draw_key, number, *self.stage):
                 crops.append(part.transform(picture))
         if not stream.views:
             return crops[0]
         views = []
-        for number, change in enumerate(stream.views):
-            with keyed_randomness(*draw_key, number, *stage, VIEW):
-                views.append(change(crops[0 if stream.shared else number]))
+        for number, make_view in enumerate(stream.views):
+            with keyed_randomness(*draw_key, number, *self.stage, VIEW):
+                views.append(make_view(crops[0 if stream.shared else number]))
         return _stack_views(views)
 
-    def _columns(self, name: str, stream: Stream, groups: list[_Group]) -> dict[str, Tensor]:
+    def _columns(self, name: str, stream: Stream, parts: list[_PartOfBatch]) -> dict[str, Tensor]:
         """Return the columns that all parts have; labels only if the stream is labelled."""
-        columns = {"index": [self.firsts[name][group.number] + group.rows for group in groups]}
+        columns = {"index": [self.first_indices[name][part.part] + part.rows for part in parts]}
         for column in COLUMNS if stream.labelled else COLUMNS[1:]:
-            values = [getattr(group.source, column) for group in groups]
+            values = [getattr(part.source, column) for part in parts]
             if all(value is not None for value in values):
-                columns[column] = [value[group.rows] for value, group in zip(values, groups, strict=True)]
-        order = _batch_order(groups)
-        return {column: torch.from_numpy(np.concatenate(parts)[order]) for column, parts in columns.items()}
+                columns[column] = [value[part.rows] for value, part in zip(values, parts, strict=True)]
+        order = _batch_order(parts)
+        return {column: torch.from_numpy(np.concatenate(values)[order]) for column, values in columns.items()}
 
 
-def _groups(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> list[_Group]:
+def _by_part(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> list[_PartOfBatch]:
     """Group the examples of a batch by part. parts [n]: number of each example's part; rows [n]: its row in there."""
-    groups = []
+    grouped = []
     for number in np.unique(parts).tolist():
-        part, at = stream.parts[number], np.flatnonzero(parts == number)
-        groups.append(_Group(number, at, part.source, part.rows_at(rows[at])))
-    return groups
+        part, positions = stream.parts[number], np.flatnonzero(parts == number)
+        grouped.append(_PartOfBatch(number, positions, part.source, part.rows_at(rows[positions])))
+    return grouped
 
 
-def _batch_order(groups: list[_Group]) -> np.ndarray:
-    """Return the order [n] that puts the examples of all groups, one after the other, into the batch's order."""
-    return np.argsort(np.concatenate([group.at for group in groups]))
+def _batch_order(parts: list[_PartOfBatch]) -> np.ndarray:
+    """Return the order [n] that puts the examples of all parts, one after the other, into the batch's order."""
+    return np.argsort(np.concatenate([part.positions for part in parts]))
 
 
 def _load_at_once(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> Tensor | None:
     """Load images that are in memory and need no change; None if some need a transform, a view or decoding."""
     if stream.views or not all(_is_ready(part) for part in stream.parts):
         return None
-    groups = _groups(stream, parts, rows)
-    images = [group.source.load_all(group.rows) for group in groups]
-    return images[0] if len(images) == 1 else torch.cat(images)[_batch_order(groups)]
+    grouped = _by_part(stream, parts, rows)
+    images = [part.source.load_all(part.rows) for part in grouped]
+    return images[0] if len(images) == 1 else torch.cat(images)[_batch_order(grouped)]
 
 
 def _is_ready(part: Part) -> bool:
+    """Return True if the part's images can be loaded together and its transform leaves them unchanged."""
     shape = part.source.shape
     return shape is not None and is_identity(part.transform, *shape[-2:])
 
@@ -220,7 +224,7 @@ class TrainLoader:
         self.plan, self.steps = plan, Steps(plan)
         examples = Examples(plan, first_indices(sources_of(plan.streams)) if firsts is None else firsts)
         self.loader = DataLoader(
-            examples, batch_sampler=self.steps, collate_fn=as_it_is, **loader_options(workers, pin)
+            examples, batch_sampler=self.steps, collate_fn=unchanged, **loader_options(workers, pin)
         )
 
     def close(self) -> None:
@@ -228,21 +232,21 @@ class TrainLoader:
         del self.loader
 
     def from_step(self, start: int, end: int) -> Iterator[LoadedStep]:
-        """Yield each step from `start` to before `end` that has a batch.
+        """Yield the batch of each usable step from `start` on, before `end`.
 
         The workers make one pass over all epochs, so that they load ahead while an epoch ends. Raises CorruptImage if
         no file of a part can be decoded.
         """
         self.steps.start, self.steps.end = start, end
-        for step, loaded in zip(self.steps.remaining(), loader_queues.received(self.loader), strict=True):
+        for step, loaded in zip(self.steps.remaining(), loader_queues.receive(self.loader), strict=True):
             if isinstance(loaded, CorruptImage):
                 raise loaded
             yield LoadedStep(step, self.plan.following(step), *loaded)
 
 
-def as_it_is(loaded: Any) -> Any:
-    """Return the batch unchanged, as the data set makes whole batches."""
-    return loaded
+def unchanged(batch: Any) -> Any:
+    """Return the batch: collate function of data sets that make whole batches."""
+    return batch
 
 
 def loader_options(workers: int, pin: bool) -> dict[str, Any]:

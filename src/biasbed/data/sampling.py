@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-ROUNDS = 256  # rounds whose strata are drawn together
-DRAWS = 4096  # rows that are drawn together, with replacement
+ROUNDS_PER_BLOCK = 256  # rounds whose strata are drawn together
+ROWS_PER_BLOCK = 4096  # rows that are drawn together, with replacement
 # Last elements of keys: draws for different purposes must be independent.
-_STRATUM, _TURNS, _DRAWS = 1, 2, 3
+_PASS_KEY, _ROUND_KEY, _REPLACEMENT_KEY = 1, 2, 3
 
 
 def stratify(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -38,65 +38,71 @@ class Order:
         self, key: Sequence[int], strata: np.ndarray, replacement: bool = False, weights: np.ndarray | None = None
     ) -> None:
         self.key, self.replacement = tuple(key), replacement
-        self.bounds = None if weights is None else np.cumsum(weights.astype(np.float64))
-        self.sizes = np.bincount(strata)
-        self.starts = np.cumsum(self.sizes) - self.sizes
-        self.sorted = np.argsort(strata, kind="stable")  # rows, sorted by stratum
-        self._kept: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
+        self.cumulative_weights = None if weights is None else np.cumsum(weights.astype(np.float64))
+        self.sizes = np.bincount(strata)  # rows of each stratum
+        self.starts = np.cumsum(self.sizes) - self.sizes  # of each stratum in `sorted_rows`
+        self.sorted_rows = np.argsort(strata, kind="stable")  # by stratum
+        self._last_drawn: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
 
     def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows [count], numbers [count]) at the positions from `start` on.
+        """Return (rows [count], passes [count]) at the positions from `start` on.
 
-        numbers: the pass that a row belongs to or, with replacement, the position; (row, number) is unique.
+        passes: number of the pass that a row belongs to or, with replacement, the position; (row, pass) is unique.
         """
         positions = np.arange(start, start + count)
         if self.replacement:
-            return self._in_blocks(positions, DRAWS, _DRAWS, self._draws), positions
-        turns = len(self.sizes)
-        chosen = np.zeros(count, dtype=np.int64)
-        if turns > 1:
-            chosen = self._in_blocks(positions, ROUNDS * turns, _TURNS, self._turns)
-        numbers, within = np.divmod(positions // turns, self.sizes[chosen])
+            return self._draw_blocks(positions, ROWS_PER_BLOCK, _REPLACEMENT_KEY, self._draw_rows), positions
+        number_of_strata = len(self.sizes)
+        strata = np.zeros(count, dtype=np.int64)
+        if number_of_strata > 1:
+            block_size = ROUNDS_PER_BLOCK * number_of_strata
+            strata = self._draw_blocks(positions, block_size, _ROUND_KEY, self._draw_rounds)
+        rounds = positions // number_of_strata
+        passes, positions_in_pass = np.divmod(rounds, self.sizes[strata])
         rows = np.empty(count, dtype=np.int64)
-        for stratum, number in sorted(set(zip(chosen.tolist(), numbers.tolist(), strict=True))):
-            here = (chosen == stratum) & (numbers == number)
-            rows[here] = self._pass(stratum, number)[within[here]]
-        return rows, numbers
+        for stratum, pass_number in sorted(set(zip(strata.tolist(), passes.tolist(), strict=True))):
+            here = (strata == stratum) & (passes == pass_number)
+            rows[here] = self._draw_pass(stratum, pass_number)[positions_in_pass[here]]
+        return rows, passes
 
-    def _pass(self, stratum: int, number: int) -> np.ndarray:
-        """Return all rows of a stratum in the order of one pass."""
-        key = (number,) if len(self.sizes) == 1 else (number, stratum, _STRATUM)
-        members = self.sorted[self.starts[stratum] : self.starts[stratum] + self.sizes[stratum]]
-        return self._random((_STRATUM, stratum), key, lambda generator: generator.permutation(members))
+    def _draw_pass(self, stratum: int, pass_number: int) -> np.ndarray:
+        """Draw the order of a stratum's rows in one pass."""
+        key = (pass_number,) if len(self.sizes) == 1 else (pass_number, stratum, _PASS_KEY)
+        members = self.sorted_rows[self.starts[stratum] : self.starts[stratum] + self.sizes[stratum]]
+        return self._draw((_PASS_KEY, stratum), key, lambda generator: generator.permutation(members))
 
-    def _turns(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw the strata of `ROUNDS` rounds."""
-        rounds = np.tile(np.arange(len(self.sizes)), (ROUNDS, 1))
+    def _draw_rounds(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw the strata of the rounds of one block."""
+        rounds = np.tile(np.arange(len(self.sizes)), (ROUNDS_PER_BLOCK, 1))
         return generator.permuted(rounds, axis=1).reshape(-1)
 
-    def _draws(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw `DRAWS` independent rows."""
-        if self.bounds is not None:
-            return np.searchsorted(self.bounds, generator.random(DRAWS) * self.bounds[-1], side="right")
-        drawn = generator.integers(len(self.sizes), size=DRAWS)
-        return self.sorted[self.starts[drawn] + generator.integers(self.sizes[drawn])]
+    def _draw_rows(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw the independent rows of one block."""
+        if self.cumulative_weights is not None:
+            points = generator.random(ROWS_PER_BLOCK) * self.cumulative_weights[-1]
+            return np.searchsorted(self.cumulative_weights, points, side="right")
+        strata = generator.integers(len(self.sizes), size=ROWS_PER_BLOCK)
+        return self.sorted_rows[self.starts[strata] + generator.integers(self.sizes[strata])]
 
-    def _in_blocks(
-        self, positions: np.ndarray, size: int, purpose: int, make: Callable[[np.random.Generator], np.ndarray]
+    def _draw_blocks(
+        self, positions: np.ndarray, size: int, purpose: int, draw: Callable[[np.random.Generator], np.ndarray]
     ) -> np.ndarray:
-        """Return the elements at the positions of a sequence that `make` draws in blocks of `size`."""
-        blocks, within = np.divmod(positions, size)
+        """Return the elements at the positions of an endless sequence that `draw` makes in blocks of `size`."""
+        blocks, positions_in_block = np.divmod(positions, size)
         elements = np.empty(len(positions), dtype=np.int64)
         for block in np.unique(blocks).tolist():
             here = blocks == block
-            elements[here] = self._random((purpose, 0), (block, 0, purpose), make)[within[here]]
+            elements[here] = self._draw((purpose, 0), (block, 0, purpose), draw)[positions_in_block[here]]
         return elements
 
-    def _random(
-        self, slot: tuple[int, int], key: tuple[int, ...], make: Callable[[np.random.Generator], np.ndarray]
+    def _draw(
+        self, slot: tuple[int, int], key: tuple[int, ...], draw: Callable[[np.random.Generator], np.ndarray]
     ) -> np.ndarray:
-        """Return what `make` draws with the key. The last result of each slot is kept: consecutive steps need it."""
-        kept = self._kept.get(slot)
+        """Return the result of `draw` with a generator made from the key.
+
+        slot: purpose and stratum. The last result of each slot is kept, because consecutive steps need it again.
+        """
+        kept = self._last_drawn.get(slot)
         if kept is None or kept[0] != key[0]:
-            kept = self._kept[slot] = (key[0], make(np.random.default_rng([*self.key, *key])))
+            kept = self._last_drawn[slot] = (key[0], draw(np.random.default_rng([*self.key, *key])))
         return kept[1]

@@ -52,8 +52,8 @@ class Decoded:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """Picture of which several crops are made, so that all its rows are decoded at once."""
+class AllRows:
+    """Picture that decodes all its rows, whichever are asked for: several crops of it then take one decoding."""
 
     picture: Picture
 
@@ -75,28 +75,23 @@ class Whole:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """N labelled images, which subclasses open.
+    """N labelled images, which subclasses open. Columns that the images lack are None.
 
-    y: class indices [N] int64, or multi-hot labels [N,K]. ids: permanent names of the images (relative paths). domain:
-    [N] int64, or None. bias: class that the shortcut (texture, background) of each image suggests [N] int64, or None.
-    group: name of each image's reporting group [N], or None. roles: attributes of the groups
-    (`record.SetRecord.roles`). condition: index [N] into `conditions` (corruption, viewpoint), or None. accepted:
-    labels that count as correct [N,K] bool if an image may belong to several classes; `y` is then one of them. origin:
-    fingerprint of the images that a seed draws these from, or makes them of; empty if no seed is involved.
+    origin: fingerprint of the images that a seed draws these from, or makes them of; empty if no seed is involved.
     """
 
     name: str
     classes: tuple[str, ...]
-    y: np.ndarray
-    ids: Sequence[str]
-    domain: np.ndarray | None = None
+    y: np.ndarray  # class indices [N] int64, or multi-hot labels [N,K]
+    ids: Sequence[str]  # permanent names of the images (relative paths)
+    domain: np.ndarray | None = None  # index [N] int64 into `domains`
     domains: tuple[str, ...] = ()
-    bias: np.ndarray | None = None
-    group: np.ndarray | None = None
-    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    condition: np.ndarray | None = None
+    bias: np.ndarray | None = None  # class that each image's shortcut (texture, background) suggests, [N] int64
+    group: np.ndarray | None = None  # name of each image's reporting group [N]
+    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of the groups (`record.SetRecord.roles`)
+    condition: np.ndarray | None = None  # index [N] into `conditions` (corruption, viewpoint)
     conditions: tuple[str, ...] = ()
-    accepted: np.ndarray | None = None
+    accepted: np.ndarray | None = None  # all labels that count as correct [N,K] bool; `y` is then one of them
     origin: str = ""
 
     def __post_init__(self) -> None:
@@ -148,7 +143,7 @@ class Source:
         raise NotImplementedError
 
     def reading_from(self, images: Any) -> Source:
-        """Return this source with its pictures opened through an `ImageStore`. Those in memory stay where they are."""
+        """Return this source with its pictures opened through an `ImageStore`. Images in memory stay as they are."""
         return self
 
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> Self:
@@ -166,12 +161,14 @@ class Source:
 
     def _digest(self, *parts: bytes) -> str:
         """Hash labels, ids and the bytes: 16 hex digits."""
-        assert isinstance(self.ids, Names)
         sha = hashlib.sha256("\n".join(self.classes).encode())
-        if len(self.ids):
-            sha.update(b"\n" * bool(self.classes) + self.ids.joined("\n"))
-        several = [] if self.accepted is None else [np.packbits(self.accepted).tobytes()]
-        for part in (self.y.tobytes(), *several, *parts):
+        if self.classes and len(self.ids):
+            sha.update(b"\n")
+        sha.update(self.names.joined("\n"))
+        sha.update(self.y.tobytes())
+        if self.accepted is not None:
+            sha.update(np.packbits(self.accepted).tobytes())
+        for part in parts:
             sha.update(part)
         return sha.hexdigest()[:16]
 

@@ -61,6 +61,7 @@ class Part:
 
 
 def _column(source: Source, name: str) -> np.ndarray:
+    """Return a column [N] to balance examples by. Raises UsageError if there is no such column."""
     refuse_unknown(name, BALANCED, f"examples can't be balanced by '{name}'")
     column: np.ndarray | None = getattr(source, name)
     if column is None:
@@ -111,6 +112,13 @@ def weighted(part: Part, weights: np.ndarray, name: str) -> Part:
     return replace(part, rows=np.repeat(rows, row_weights.astype(np.int64)))
 
 
+class Span(NamedTuple):
+    """Consecutive positions in the endless order of a part."""
+
+    start: int
+    count: int
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """Batches drawn from one or several parts.
@@ -135,8 +143,8 @@ class Stream:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        shares = [self.batch_size * (end - start) for start, end in itertools.pairwise(self._bounds)]
-        if min(shares if self.is_always_full else self.counts) < 1:
+        mean_counts = [self.batch_size * (end - start) for start, end in itertools.pairwise(self._bounds)]
+        if min(mean_counts if self.is_always_full else self.counts) < 1:
             raise UsageError(f"batch_size={self.batch_size} is too small for {len(self.parts)} parts of each batch")
 
     @property
@@ -147,8 +155,8 @@ class Stream:
     @property
     def counts(self) -> tuple[int, ...]:
         """Images of each part in a full batch; the first part takes the rest after rounding."""
-        rest = [round(self.batch_size * part.share) for part in self.parts[1:]]
-        return (self.batch_size - sum(rest), *rest)
+        others = [round(self.batch_size * part.share) for part in self.parts[1:]]
+        return (self.batch_size - sum(others), *others)
 
     @property
     def is_always_full(self) -> bool:
@@ -166,50 +174,53 @@ class Stream:
     def steps_per_epoch(self) -> int:
         if self.images is not None:
             return -(-self.images // self.batch_size)
-        share = self.batch_size * self._bounds[1] if self.is_always_full else Fraction(self.counts[0])
-        return math.ceil(len(self.parts[0]) / share)
+        first_per_step = self.batch_size * self._bounds[1] if self.is_always_full else Fraction(self.counts[0])
+        return math.ceil(len(self.parts[0]) / first_per_step)
 
-    def batch_positions(self, step: int) -> list[tuple[int, int]]:
-        """Return (start, count) of each part in the batch of a step, as positions in the part's endless order.
+    def batch_spans(self, step: int) -> list[Span]:
+        """Return the span of each part that the batch of a step consists of.
 
         Steps count from the start of training. The last batch of an epoch has the rest of the first part, and the other
         parts in proportion.
         """
         if self.is_always_full:
-            return self.endless_positions(step)
-        epoch, within = divmod(step, self.steps_per_epoch)
-        full, size = self.counts[0], len(self.parts[0])
-        positions = [(epoch * size + within * full, min(full, size - within * full))]
-        last = self.steps_per_epoch - 1
+            return self.full_spans(step)
+        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
+        last_step = self.steps_per_epoch - 1
+        first_count, first_size = self.counts[0], len(self.parts[0])
+        done = step_of_epoch * first_count
+        spans = [Span(epoch * first_size + done, min(first_count, first_size - done))]
         for count in self.counts[1:]:
-            per_epoch = last * count + self._share(count, last)
-            positions.append((epoch * per_epoch + within * count, self._share(count, within)))
-        return positions
+            per_epoch = last_step * count + self._scaled_count(count, last_step)
+            start = epoch * per_epoch + step_of_epoch * count
+            spans.append(Span(start, self._scaled_count(count, step_of_epoch)))
+        return spans
 
-    def endless_positions(self, step: int) -> list[tuple[int, int]]:
-        """Return the same for full batches: for streams beside the main one, and for streams without passes.
+    def full_spans(self, step: int) -> list[Span]:
+        """Return the spans of a full batch: for streams beside the main one, and for streams without passes.
 
         If a share of the batch is not a whole number of images, counts differ between steps by an image or two, but not
         on average.
         """
-        before, after = self._before(step), self._before(step + 1)
-        return [(start, end - start) for start, end in zip(before, after, strict=True)]
+        starts, ends = self._counts_before(step), self._counts_before(step + 1)
+        return [Span(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
-    def _before(self, step: int) -> list[int]:
-        """Count the images of each part in all steps before one, if every batch is full."""
+    def _counts_before(self, step: int) -> list[int]:
+        """Return the number of images of each part in all steps before `step`, if every batch is full."""
         bounds = [int(step * self.batch_size * bound) for bound in self._bounds]
         return [end - start for start, end in itertools.pairwise(bounds)]
 
     @functools.cached_property
     def _bounds(self) -> list[Fraction]:
         """Cumulative shares of the parts, from 0 to 1; fractions, because rounding must not shift any position."""
-        ends = list(itertools.accumulate(Fraction(part.share).limit_denominator(10_000) for part in self.parts))
-        return [Fraction(0), *(end / ends[-1] for end in ends)]
+        shares = [Fraction(part.share).limit_denominator(10_000) for part in self.parts]
+        ends = list(itertools.accumulate(shares, initial=Fraction(0)))
+        return [end / ends[-1] for end in ends]
 
-    def _share(self, count: int, within: int) -> int:
-        """Count the images of a part other than the first in the batch at a step within the epoch."""
-        full, size = self.counts[0], len(self.parts[0])
-        return count if (within + 1) * full <= size else round(count * (size - within * full) / full)
+    def _scaled_count(self, count: int, step_of_epoch: int) -> int:
+        """Scale a part's `count` of a full batch by the share of the first part that the batch has."""
+        full, left = self.counts[0], len(self.parts[0]) - step_of_epoch * self.counts[0]
+        return count if left >= full else round(count * left / full)
 
 
 class Key(NamedTuple):
@@ -218,7 +229,7 @@ class Key(NamedTuple):
     stream: str
     part: int
     row: int  # of the part
-    number: int  # of the pass; (row, number) is unique within a part
+    pass_number: int  # (row, pass_number) is unique within a part; with replacement the position in the order
 
 
 class BatchPlan:
@@ -229,7 +240,8 @@ class BatchPlan:
     ) -> None:
         """stage: number of the stage, 0 for the last; stages draw independently. at_least: examples a process needs."""
         self.streams, self.seed, self.rank, self.world = streams, seed, rank, world
-        self.stage, self.at_least = (stage,) if stage else (), at_least
+        self.stage = (stage,) if stage else ()  # end of all keys of random draws
+        self.at_least = at_least
         self.steps_per_epoch = streams[MAIN].steps_per_epoch
         self.orders: dict[str, list[Order]] = {}
         for name, stream in streams.items():
@@ -244,17 +256,23 @@ class BatchPlan:
         """Return this process's keys at a step: its slice of every part, so that all ranks see the same mixture."""
         step_keys: list[Key] = []
         for name, stream in self.streams.items():
-            positions = stream.batch_positions(step) if name == MAIN else stream.endless_positions(step)
+            spans = stream.batch_spans(step) if name == MAIN else stream.full_spans(step)
             keys: list[Key] = []
-            for part, (start, count) in enumerate(positions):
-                each, more = divmod(count, self.world)
-                first = start + self.rank * each + min(self.rank, more)
-                rows, numbers = self.orders[name][part].read(first, each + (self.rank < more))
-                keys += [Key(name, part, *example) for example in zip(rows.tolist(), numbers.tolist(), strict=True)]
-            step_keys += keys if len(positions) == 1 or stream.apart else self._mixed(keys, name, step)
+            for part, span in enumerate(spans):
+                start, count = self._own_span(span)
+                rows, passes = self.orders[name][part].read(start, count)
+                keys += [Key(name, part, *example) for example in zip(rows.tolist(), passes.tolist(), strict=True)]
+            is_mixed = len(spans) > 1 and not stream.apart
+            step_keys += self._mix(keys, name, step) if is_mixed else keys
         return step_keys
 
-    def _mixed(self, keys: list[Key], name: str, step: int) -> list[Key]:
+    def _own_span(self, span: Span) -> Span:
+        """Return the slice of a span that this process reads; the first processes get the remainder, one each."""
+        each, remainder = divmod(span.count, self.world)
+        start = span.start + self.rank * each + min(self.rank, remainder)
+        return Span(start, each + (self.rank < remainder))
+
+    def _mix(self, keys: list[Key], name: str, step: int) -> list[Key]:
         """Shuffle the parts of a batch, so that a slice of the batch has images of all parts."""
         seed = [self.seed, self.number(name), step, self.rank, 0xA1, *self.stage]
         return [keys[position] for position in np.random.default_rng(seed).permutation(len(keys))]
@@ -262,9 +280,9 @@ class BatchPlan:
     def sizes(self, step: int) -> list[int]:
         """Count the main stream's examples of each process at a step."""
         sizes = np.zeros(self.world, dtype=np.int64)
-        for _, count in self.streams[MAIN].batch_positions(step):
-            each, more = divmod(count, self.world)
-            sizes += each + (np.arange(self.world) < more)
+        for span in self.streams[MAIN].batch_spans(step):
+            each, remainder = divmod(span.count, self.world)
+            sizes += each + (np.arange(self.world) < remainder)
         return sizes.tolist()
 
     def weight(self, step: int) -> float:
@@ -279,7 +297,8 @@ class BatchPlan:
         processes skip it.
         """
         main, sizes = self.streams[MAIN], self.sizes(step)
-        return min(sizes) >= self.at_least and not (main.drop_last and sum(sizes) < main.batch_size)
+        is_dropped = main.drop_last and sum(sizes) < main.batch_size
+        return min(sizes) >= self.at_least and not is_dropped
 
     def following(self, step: int) -> int:
         """Return the next usable step."""

@@ -24,8 +24,8 @@ from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.config import NO_SCORES, Config, ScoreSettings
-from biasbed.data.loader_queues import received
-from biasbed.data.loading import as_it_is, loader_options, number_of_workers
+from biasbed.data.loader_queues import receive
+from biasbed.data.loading import loader_options, number_of_workers, unchanged
 from biasbed.data.transforms import is_identity, is_random, keyed_randomness
 from biasbed.errors import CorruptImage, Failure, NotFinite, UnfitImage
 from biasbed.evaluation.decisions import (
@@ -132,7 +132,7 @@ class Evaluator:
         self.loader = DataLoader(
             _TestImages(sets, self.coming, self.cached),
             batch_sampler=self.shard,
-            collate_fn=as_it_is,
+            collate_fn=unchanged,
             **loader_options(workers, group.device.type == "cuda"),
         )
         self.skipped: set[str] = set()
@@ -214,7 +214,7 @@ class Evaluator:
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[Piece, Columns | None]]:
         """Yield each piece with the decisions on it: None on other ranks than 0, empty if no image can be read."""
-        batches = itertools.groupby(received(self.loader), key=lambda batch: batch[0])
+        batches = itertools.groupby(receive(self.loader), key=lambda batch: batch[0])
         coming = next(batches, None)
         refused: set[str] = set()
         failures: set[str] = set()
