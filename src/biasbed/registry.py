@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-from biasbed import declarations, plugin_loader
+from biasbed import mock_imports, plugin_loader
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import Spec, nearest, specs
@@ -69,13 +69,13 @@ class Registry(Mapping[str, str]):
         return loaded
 
     def declare(self, name: str) -> Any:
-        """Return what `load` does, or before torch is imported a copy of it that only declares (`declarations`).
+        """Return what `load` does or, before torch is imported, a copy to read class attributes of (`mock_imports`).
 
         A user's own file and a plug-in of another package are loaded.
         """
         self.refuse_unknown(name)
-        if name in self and self[name].startswith("biasbed.") and declarations.is_needed():
-            return declarations.declared(self[name])
+        if name in self and self[name].startswith("biasbed.") and mock_imports.is_faster():
+            return mock_imports.load(self[name])
         return self.load(name)
 
     def _refuse_other(self, name: str, loaded: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from biasbed import declarations
+from biasbed import mock_imports
 from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
@@ -24,7 +24,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     defaults for this data set and algorithm, presets in their order, flags. `auto` leaves a setting to the layers
     below. Raises UsageError for anything unknown, of a wrong type or out of range, before torch is imported.
     """
-    if declarations.is_needed():
+    if mock_imports.is_faster():
         resolve_declared(flags)
     return _resolve(flags, lambda registry, name: registry.load(name), expected_settings)
 
@@ -32,7 +32,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 def resolve_declared(flags: Mapping[str, Any]) -> Config:
     """Return the config as `resolve` does, but import no torch and ignore what the weights in `init` expect.
 
-    Its classes are copies (`declarations`): for checks and help, not for training.
+    Its classes are copies (`mock_imports`): for checks and help, not for training.
     """
     return _resolve(flags, lambda registry, name: registry.declare(name), lambda *layers: {})
 

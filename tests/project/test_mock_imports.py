@@ -1,4 +1,4 @@
-"""`biasbed.declarations`: copies of methods and suites declare what the classes do."""
+"""`biasbed.mock_imports`: copies of methods and suites declare what the classes do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from biasbed.declarations import Placeholder
+from biasbed.mock_imports import Mock
 
 # Prints what copies and classes declare, by registry and name: copies first, as they are only made before torch.
 SCRIPT = """
@@ -50,8 +50,8 @@ def test_copies_of_methods_and_suites_declare_what_the_classes_do() -> None:
             assert copies[kind][name] == declared, f"{kind}: {name}"
 
 
-def test_a_placeholder_is_its_own_attribute_call_and_item_and_no_base() -> None:
-    torch: Any = Placeholder()
+def test_a_mock_is_its_own_attribute_call_and_item_and_no_base() -> None:
+    torch: Any = Mock()
     assert torch.nn.functional is torch
     assert torch.no_grad()(print) is torch
     assert torch["key"] | None is torch
