@@ -18,7 +18,7 @@ from torchvision.tv_tensors import BoundingBoxes, BoundingBoxFormat
 import biasbed
 from biasbed.algorithms.irm import slopes
 from biasbed.data.corruptions import CORRUPTIONS
-from biasbed.data.corruptions.released import clean
+from biasbed.data.corruptions.released import crop_clean
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import open_folder
@@ -38,7 +38,7 @@ def test_a_corruption_has_the_pixels_of_the_corruption_sets(image_root: Path) ->
             severity + 1, seed=7, jpeg=True
         )
         original = source.originals.ids[source.row[row]]
-        cropped = Image.fromarray(clean(open_file(image_root / "ink" / original)))
+        cropped = Image.fromarray(crop_clean(open_file(image_root / "ink" / original)))
         expected = source.load(row).permute(1, 2, 0).numpy()
         assert (np.asarray(transform.of_image(cropped, original)) == expected).all()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from biasbed.data.corruptions import SEVERITIES
-from biasbed.data.corruptions.blur import DEFOCUS, disk
+from biasbed.data.corruptions.blur import DEFOCUS, make_disk
 from biasbed.data.corruptions.corruption import fused
 from biasbed.data.corruptions.weather import grey_as_opencv
 
@@ -71,7 +71,7 @@ def test_fused_rounds_once() -> None:
 @pytest.mark.parametrize(("radius", "sigma"), DISKS)
 def test_kernels_are_frozen(radius: float, sigma: float) -> None:
     """On every machine, with OpenCV or without."""
-    kernel = disk(radius, sigma)
+    kernel = make_disk(radius, sigma)
     assert kernel.dtype == np.float32
     assert hashlib.sha256(kernel.tobytes()).hexdigest()[:16] == DISKS[radius, sigma]
 
@@ -82,7 +82,7 @@ def test_the_frozen_kernels_are_those_of_all_severities() -> None:
 
 @pytest.mark.parametrize(("radius", "sigma"), DISKS)
 def test_kernels_are_those_of_opencv(radius: float, sigma: float, opencv: Any) -> None:
-    assert np.array_equal(disk(radius, sigma), opencv_disk(opencv, radius, sigma))
+    assert np.array_equal(make_disk(radius, sigma), opencv_disk(opencv, radius, sigma))
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

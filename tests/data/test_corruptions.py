@@ -20,10 +20,11 @@ import torch
 
 from biasbed.data import corruptions
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find, frost, weather
-from biasbed.data.corruptions.blur import shuffled
+from biasbed.data.corruptions.blur import shuffle_pixels
 from biasbed.data.corruptions.corruption import Corruption
+from biasbed.data.corruptions.digital import ElasticDraws
 from biasbed.data.corruptions.noise import GAUSSIAN
-from biasbed.data.corruptions.released import clean
+from biasbed.data.corruptions.released import crop_clean
 from biasbed.data.source import Decoded
 from biasbed.errors import UsageError
 
@@ -61,7 +62,7 @@ def of(name: str) -> Corruption:
     if name == "spatter":
         pytest.importorskip("cv2", reason="OpenCV is an extra")
     if name == "frost":
-        return weather.frosted([formula(*shape, number) for number, shape in enumerate(frost.SHAPES)])
+        return weather.make_frost([formula(*shape, number) for number, shape in enumerate(frost.SHAPES)])
     return find(name)
 
 
@@ -126,7 +127,7 @@ def test_shuffling_at_a_stroke_is_overwriting_one_by_one(reach: int) -> None:
         for column in range(width - reach, reach, -1):
             x, y = next(drawn)
             expected[row, column] = expected[row + y, column + x]
-    assert np.array_equal(shuffled((height, width), reach, offsets).reshape(height, width), expected)
+    assert np.array_equal(shuffle_pixels((height, width), reach, offsets).reshape(height, width), expected)
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (300, 700), (900, 257)])
@@ -134,7 +135,7 @@ def test_the_clean_image_is_cut_from_the_middle(shape: tuple[int, int]) -> None:
     """A picture whose levels grow with the place, so that the crop's mean says where it is."""
     y, x = np.mgrid[: shape[0], : shape[1]]
     ramp = np.stack([255 * y / (shape[0] - 1), 255 * x / (shape[1] - 1), 0 * x]).round().astype(np.uint8)
-    image = clean(Decoded(torch.from_numpy(ramp)))
+    image = crop_clean(Decoded(torch.from_numpy(ramp)))
     assert image.shape == (224, 224, 3)
     np.testing.assert_allclose(image.mean(axis=(0, 1))[:2], 127.5, atol=0.7)
 
@@ -206,7 +207,7 @@ def test_frost_of_32_pixels_is_cut_from_photographs_of_a_fifth_of_their_size() -
 def test_the_mildest_elastic_transform_of_32_pixels_is_an_affine_map() -> None:
     elastic = CORRUPTIONS["elastic_transform"]
     corners, *fields = elastic.draw(np.random.default_rng(0), 1, (32, 32))
-    still = elastic.apply(smooth(), (0 * corners, *fields), 1)
+    still = elastic.apply(smooth(), ElasticDraws(0 * corners, *fields), 1)
     assert np.abs(still.astype(int) - smooth()).max() <= 1
-    other = elastic.apply(smooth(), (corners, *(-field for field in fields)), 1)
-    assert np.array_equal(elastic.apply(smooth(), (corners, *fields), 1), other)
+    other = elastic.apply(smooth(), ElasticDraws(corners, *(-field for field in fields)), 1)
+    assert np.array_equal(elastic.apply(smooth(), ElasticDraws(corners, *fields), 1), other)

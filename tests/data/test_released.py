@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, Corruption, find
-from biasbed.data.corruptions.blur import disk
-from biasbed.data.corruptions.released import as_released, clean, decoded, round_trip
-from biasbed.data.corruptions.weather import plasma
+from biasbed.data.corruptions.blur import make_disk
+from biasbed.data.corruptions.released import crop_clean, decode, encode_as_released, round_trip
+from biasbed.data.corruptions.weather import make_plasma
 from biasbed.data.decoding import open_file
 from helpers.commands import ROOT
 
@@ -133,22 +133,22 @@ def test_first_draws(vectors: Path, rows: list[dict[str, str]]) -> None:
 def test_helpers(vectors: Path) -> None:
     helpers = numbers(vectors / "helpers.npz")
     for radius, sigma in ((3, 0.1), (10, 0.5)):
-        np.testing.assert_allclose(disk(radius, sigma), helpers[f"disk.{radius}"], atol=1e-6)
+        np.testing.assert_allclose(make_disk(radius, sigma), helpers[f"disk.{radius}"], atol=1e-6)
     for side, decay, seed in ((32, "2", 1), (32, "1.4", 2), (64, "1.7", 3)):
         uniform = np.random.RandomState(seed).random_sample(side * side - 1)
         expected = helpers[f"plasma.{side}.{decay}.seed{seed}"]
-        np.testing.assert_allclose(plasma(side, float(decay), uniform), expected, atol=1e-12)
+        np.testing.assert_allclose(make_plasma(side, float(decay), uniform), expected, atol=1e-12)
 
 
 def test_what_a_released_file_keeps(vectors: Path) -> None:
     files, images = numbers(vectors / "jpeg85.npz"), numbers(vectors / "corruptions.npz")
     for key in ("gaussian_noise.a.3", "contrast.a.3"):
-        ours, theirs = decoded(as_released(images[key])), files[f"{key}.decoded"]
+        ours, theirs = decode(encode_as_released(images[key])), files[f"{key}.decoded"]
         off = np.abs(ours.astype(int) - theirs)  # none with the same libjpeg-turbo
         assert off.max() <= 3
         assert off.mean() < 0.2
         assert np.array_equal(ours, round_trip(images[key]))
-        assert np.abs(decoded(files[f"{key}.bytes"].tobytes()).astype(int) - theirs).max() <= 3
+        assert np.abs(decode(files[f"{key}.bytes"].tobytes()).astype(int) - theirs).max() <= 3
 
 
 @pytest.mark.parametrize("image", PICTURES)
@@ -159,4 +159,4 @@ def test_the_clean_image_is_the_whole_file_resized_and_cropped_by_pillow(
     file = shared / "data" / "imagenet-sample" / "val" / PICTURES[image]
     if not file.is_file():
         pytest.skip("needs ../shared/data/imagenet-sample")
-    assert np.array_equal(clean(open_file(file)), numbers(vectors / "images.npz")[image])
+    assert np.array_equal(crop_clean(open_file(file)), numbers(vectors / "images.npz")[image])

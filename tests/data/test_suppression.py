@@ -22,6 +22,7 @@ from biasbed.data.corruptions.suppression import (
     PATCH_SHUFFLE,
     SMOOTH_SHUFFLE,
     SUPPRESSIONS,
+    CellShuffle,
     Suppression,
     suppress,
 )
@@ -62,7 +63,7 @@ def test_shuffled_cells_are_those_of_the_image_each_once(shape: tuple[int, int],
     assert np.ptp(heights) <= 1
     assert np.ptp(widths) <= 1
     assert sorted(order) == list(range(grid * grid))
-    shuffled = PATCH_SHUFFLE.apply(image, (heights, widths, order), (grid,))
+    shuffled = PATCH_SHUFFLE.apply(image, CellShuffle(heights, widths, order), (grid,))
     tops, lefts = np.cumsum(heights) - heights, np.cumsum(widths) - widths
     for place, source in enumerate(order):
         (row, column), (source_row, source_column) = divmod(place, grid), divmod(int(source), grid)

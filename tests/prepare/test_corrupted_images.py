@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from biasbed.data.corruptions import CORRUPTIONS, corrupt
-from biasbed.data.corruptions.released import clean, round_trip
+from biasbed.data.corruptions.released import crop_clean, round_trip
 from biasbed.data.decoding import open_file
 from biasbed.data.prepared import ImagesManifest
 from biasbed.errors import UsageError
@@ -48,7 +48,7 @@ def test_the_layout_and_the_pixels_are_those_of_corrupting_each_image(flags: dic
     assert folder is not None
     names = [f"{c}/{s}/{i}.JPEG" for c in FEW.split(",") for s in range(1, 6) for i in ("a/1", "a/2", "b/1", "b/2")]
     assert sorted(contents(folder)) == sorted(names)
-    image = clean(open_file(tmp_path / "data" / "photo" / "a" / "2.jpg"))
+    image = crop_clean(open_file(tmp_path / "data" / "photo" / "a" / "2.jpg"))
     expected = round_trip(corrupt(image, CORRUPTIONS["gaussian_noise"], 4, 0, "a/2.jpg"))
     with Image.open(folder / "gaussian_noise" / "4" / "a" / "2.JPEG") as found:
         assert np.array_equal(np.asarray(found), expected)

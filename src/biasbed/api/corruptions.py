@@ -283,7 +283,7 @@ class Saturate(Corrupt):
 
 
 class PatchShuffle(Suppress):
-    """Cells of a grid in another order: without global shape."""
+    """Image cut into grid x grid cells, which are put into a random order: without global shape."""
 
     suppression = PATCH_SHUFFLE
 
@@ -292,7 +292,7 @@ class PatchShuffle(Suppress):
 
 
 class PatchRotation(Suppress):
-    """Cells of a grid turned in their places: without global shape."""
+    """Image cut into grid x grid cells, each turned by 0 to 3 quarter turns: without global shape."""
 
     suppression = PATCH_ROTATION
 

@@ -116,7 +116,7 @@ class Span(NamedTuple):
     """Consecutive positions in the endless order of a part."""
 
     start: int
-    count: int
+    length: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +268,7 @@ class BatchPlan:
 
     def _own_span(self, span: Span) -> Span:
         """Return the slice of a span that this process reads; the first processes get the remainder, one each."""
-        each, remainder = divmod(span.count, self.world)
+        each, remainder = divmod(span.length, self.world)
         start = span.start + self.rank * each + min(self.rank, remainder)
         return Span(start, each + (self.rank < remainder))
 
@@ -281,7 +281,7 @@ class BatchPlan:
         """Count the main stream's examples of each process at a step."""
         sizes = np.zeros(self.world, dtype=np.int64)
         for span in self.streams[MAIN].batch_spans(step):
-            each, remainder = divmod(span.count, self.world)
+            each, remainder = divmod(span.length, self.world)
             sizes += each + (np.arange(self.world) < remainder)
         return sizes.tolist()
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.corruptions import SIDE, Corruption, corrupt, find
-from biasbed.data.corruptions.released import QUALITY, clean, released_names, round_trip
+from biasbed.data.corruptions.released import QUALITY, crop_clean, released_names, round_trip
 from biasbed.data.decoding import as_pillow_decodes, open_file
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.data.source import Decoded, Picture, Source
@@ -49,7 +49,7 @@ class GeneratedSource(RepeatedSource):
 
     def prepare(self, picture: Picture) -> np.ndarray:
         """Return an original, cropped: uint8 [224,224,3]."""
-        return clean(picture)
+        return crop_clean(picture)
 
     def show(self, image: np.ndarray, condition: int, image_id: str) -> np.ndarray:
         """Return the corrupted image, as a released file has it."""

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from biasbed import suites
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find
-from biasbed.data.corruptions.released import FORMAT, QUALITY, as_released, clean, released_name, released_names
+from biasbed.data.corruptions.released import (
+    FORMAT,
+    QUALITY,
+    crop_clean,
+    encode_as_released,
+    released_name,
+    released_names,
+)
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.errors import UsageError
@@ -80,13 +87,13 @@ class Corrupting:
         corruptions = {name: find(name, self.frost) for name in self.corruptions}
 
         def write(row: int) -> None:
-            image, name = clean(self.source.open(row)), self.source.ids[row]
+            image, name = crop_clean(self.source.open(row)), self.source.ids[row]
             for corruption, severity in self.lacking(row):
                 corrupted = corrupt(image, corruptions[corruption], severity, self.seed, name)
                 path = self.path(row, corruption, severity)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_file(path, durable=False) as temporary:  # waiting for the disk would cost days
-                    temporary.write_bytes(as_released(corrupted))
+                    temporary.write_bytes(encode_as_released(corrupted))
 
         return write
 

@@ -44,7 +44,7 @@ def find(name: str, frost: Path | None = None) -> Corruption:
     if name not in CORRUPTIONS:
         raise UsageError(f"there is no corruption '{name}': {', '.join(CORRUPTIONS)}")
     if name == weather.FROST.name and frost is not None:
-        return weather.frosted(photographs(frost))
+        return weather.make_frost(photographs(frost))
     return CORRUPTIONS[name]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import fft, ndimage, sparse
@@ -25,14 +26,15 @@ GROUP = "blur"
 LANES = 16  # columns that OpenCV with AVX2 filters at a time
 
 
-def smoothed(values: np.ndarray, sigma: float) -> np.ndarray:
+def smooth_by_gaussian(values: np.ndarray, sigma: float) -> np.ndarray:
     """Filter the first two axes by a Gaussian, truncated at 4 sigma; the border values are repeated outside."""
     return ndimage.gaussian_filter(values, sigma, mode="nearest", truncate=4, axes=(0, 1))
 
 
 def gaussian_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """Smooth the image by a Gaussian."""
     (sigma,) = parameters
-    return levels(smoothed(unit(image), sigma))
+    return levels(smooth_by_gaussian(unit(image), sigma))
 
 
 # --- defocus ----------------------------------------------------------------------------------------------------------
@@ -41,7 +43,7 @@ def gaussian_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.n
 def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Blur by a disk with soft edges, like a lens that is out of focus."""
     radius, sigma = parameters
-    kernel = disk(radius, sigma)
+    kernel = make_disk(radius, sigma)
     reach = len(kernel) // 2
     # By FFT, because a direct sum has 289 or 441 terms. The kernel is symmetric and need not be flipped.
     padded = np.pad(unit(image), ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
@@ -53,11 +55,12 @@ def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.nd
 
 
 @cache
-def disk(radius: float, sigma: float) -> np.ndarray:
-    """Return the float32 kernel: a disk that sums to 1, smoothed by 3 or 5 taps of a Gaussian, mirrored at its border.
+def make_disk(radius: float, sigma: float) -> np.ndarray:
+    """Return the kernel of a defocus blur, float32 [17,17] or larger: a disk that sums to 1, with smoothed edges.
 
-    Equal to OpenCV's GaussianBlur of the disk to the last bit. The sum of the kernel is off 1 by less than 1e-7, and
-    its sign decides whether a flat area loses a grey level to truncation.
+    It is smoothed by 3 or 5 taps of a Gaussian and mirrored at its border, equal to OpenCV's GaussianBlur of the disk
+    to the last bit. The sum of the kernel is off 1 by less than 1e-7, and the sign of this error decides whether a flat
+    area loses a grey level to truncation.
     """
     reach, taps = (8, 3) if radius <= 8 else (int(radius), 5)
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
@@ -113,14 +116,15 @@ def _sum_rounded(terms: Sequence[tuple[np.ndarray, np.float32]]) -> np.ndarray:
 
 @cache
 def _spectrum(radius: float, sigma: float, size: Sides) -> np.ndarray:
-    return fft.rfft2(disk(radius, sigma).astype(np.float64), size)
+    """Return the Fourier transform of the kernel for padded images of this size."""
+    return fft.rfft2(make_disk(radius, sigma).astype(np.float64), size)
 
 
 # --- glass ------------------------------------------------------------------------------------------------------------
 
 
-def glass_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """Draw offsets (x, y) [passes, (H-2d)(W-2d), 2], each in -d .. d-1, in the order in which pixels are visited."""
+def draw_offsets(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+    """Draw the offset (x, y) of each visited pixel [passes, (H-2d)(W-2d), 2], each in -d .. d-1 for a reach of d."""
     _, reach, passes = parameters
     count = (shape[0] - 2 * reach) * (shape[1] - 2 * reach)
     return np.stack([integers(rng, -reach, reach, (count, 2)) for _ in range(passes)])
@@ -129,15 +133,16 @@ def glass_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
 def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Constants) -> np.ndarray:
     """Blur, shuffle pixels among their neighbours, blur again."""
     sigma, reach, _ = parameters
-    blurred = whole_levels(smoothed(unit(image), sigma) * 255)
+    blurred = whole_levels(smooth_by_gaussian(unit(image), sigma) * 255)
     height, width, _ = image.shape
     sources = np.arange(height * width)
-    for drawn in offsets:
-        sources = sources[shuffled((height, width), reach, drawn)]
-    return levels(smoothed(unit(blurred.reshape(-1, 3)[sources].reshape(image.shape)), sigma))
+    for offsets_of_pass in offsets:
+        sources = sources[shuffle_pixels((height, width), reach, offsets_of_pass)]
+    shuffled = blurred.reshape(-1, 3)[sources].reshape(image.shape)
+    return levels(smooth_by_gaussian(unit(shuffled), sigma))
 
 
-def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
+def shuffle_pixels(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
     """Return the source pixel [H*W] of each pixel after one pass of shuffling.
 
     The pass goes from the bottom right to the top left and overwrites each pixel by the pixel at its offset: the
@@ -167,39 +172,50 @@ def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
 # --- motion -----------------------------------------------------------------------------------------------------------
 
 
-def angle(rng: Rng, shape: Sides, parameters: Constants) -> float:
+def draw_angle(rng: Rng, shape: Sides, parameters: Constants) -> float:
     """Draw the direction of motion in degrees."""
     return float(rng.uniform(-45, 45))
 
 
 def motion_blur(image: np.ndarray, degrees: float, parameters: Constants) -> np.ndarray:
+    """Smear the image along one direction."""
     radius, sigma = parameters
-    return moved(image, radius, sigma, degrees)
+    return smear(image, radius, sigma, degrees)
 
 
-def moved(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
+def smear(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
     """Smear each pixel of uint8 [H,W,...] to one side, fading: ImageMagick's motion blur in 16 bits.
 
     The result is rounded to 16 bits, then truncated to 8.
     """
     height, width = image.shape[:2]
-    weights, right, down = _taps(radius, sigma, degrees)
-    beyond = [(max(0, -down.min()), max(0, down.max())), (max(0, -right.min()), max(0, right.max()))]
-    padded = np.pad(image, beyond + [(0, 0)] * (image.ndim - 2), mode="edge").astype(np.float64)
-    total, part = np.zeros(image.shape), np.empty(image.shape)
-    for weight, x, y in zip(weights, right + beyond[1][0], down + beyond[0][0], strict=True):
-        np.multiply(padded[y : y + height, x : x + width], weight, out=part)
-        total += part
+    weights, right, down = _motion_taps(radius, sigma, degrees)
+    above, below = max(0, -down.min()), max(0, down.max())
+    before, after = max(0, -right.min()), max(0, right.max())
+    borders = [(above, below), (before, after)] + [(0, 0)] * (image.ndim - 2)
+    padded = np.pad(image, borders, mode="edge").astype(np.float64)
+    total, weighted = np.zeros(image.shape), np.empty(image.shape)
+    for weight, x, y in zip(weights, right + before, down + above, strict=True):
+        np.multiply(padded[y : y + height, x : x + width], weight, out=weighted)
+        total += weighted
     return (np.floor(total * 257 + 0.5) / 257).astype(np.uint8)
 
 
-def _taps(radius: int, sigma: float, degrees: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (weights, pixels to the right, pixels down) of the taps; the first tap is the pixel itself."""
+class _MotionTaps(NamedTuple):
+    """Weights and offsets in pixels of the pixels that are averaged; the first one is the pixel itself."""
+
+    weights: np.ndarray
+    right: np.ndarray
+    down: np.ndarray
+
+
+def _motion_taps(radius: int, sigma: float, degrees: float) -> _MotionTaps:
+    """Return the taps of a motion blur along a direction, whose weights fall off as a Gaussian and sum to 1."""
     steps = np.arange(2 * math.ceil(radius) + 1)
     weights = np.exp(-(steps**2) / (2.0 * sigma * sigma))
-    turn = math.radians(degrees)
-    right, down = (np.ceil(steps * part - 0.5).astype(int) for part in (math.cos(turn), math.sin(turn)))
-    return weights / weights.sum(), right, down
+    direction = math.radians(degrees)
+    right, down = (np.ceil(steps * part - 0.5).astype(int) for part in (math.cos(direction), math.sin(direction)))
+    return _MotionTaps(weights / weights.sum(), right, down)
 
 
 # --- zoom -------------------------------------------------------------------------------------------------------------
@@ -211,33 +227,35 @@ def zoom_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarr
     x = unit(image, np.float32)
     planes = np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(height, -1)
     total = np.zeros((width, 3 * height), dtype=np.float32)  # transposed
-    for down, right in zip(*(_zooms(side, parameters) for side in (height, width)), strict=True):
-        tall = (down @ planes).reshape(height, 3, width)  # every enlargement is M x M'
-        total += right @ np.ascontiguousarray(tall.transpose(2, 1, 0)).reshape(width, -1)
+    for vertical, horizontal in zip(_enlargements(height, parameters), _enlargements(width, parameters), strict=True):
+        tall = (vertical @ planes).reshape(height, 3, width)  # every enlargement is M x M'
+        total += horizontal @ np.ascontiguousarray(tall.transpose(2, 1, 0)).reshape(width, -1)
     enlarged = total.reshape(width, 3, height).transpose(2, 0, 1)
     return levels((x + enlarged) / np.float32(len(parameters) + 1))
 
 
 @cache
-def _zooms(side: int, factors: tuple[float, ...]) -> list[sparse.csr_array]:
-    return [zooming(side, factor).astype(np.float32) for factor in factors]
+def _enlargements(side: int, factors: tuple[float, ...]) -> list[sparse.csr_array]:
+    """Return the matrix of `enlargement` for each factor, in float32."""
+    return [enlargement(side, factor).astype(np.float32) for factor in factors]
 
 
 @cache
-def zooming(side: int, factor: float) -> sparse.csr_array:
+def enlargement(side: int, factor: float) -> sparse.csr_array:
     """Return the matrix [side,side] that enlarges the middle of a vector by `factor`: linear, with aligned corners."""
-    part = math.ceil(side / factor)
-    size = round(part * factor)
-    start, cut = (side - part) // 2, (size - side) // 2
-    places = (np.arange(side) + cut) * (part - 1) / (size - 1)
-    left = np.minimum(places.astype(int), part - 2)
-    share = places - left
+    middle = math.ceil(side / factor)  # pixels that are enlarged
+    enlarged = round(middle * factor)
+    start, cut = (side - middle) // 2, (enlarged - side) // 2
+    positions = (np.arange(side) + cut) * (middle - 1) / (enlarged - 1)
+    left = np.minimum(positions.astype(int), middle - 2)
+    share = positions - left
     rows = np.arange(side)
     values, columns = np.concatenate([1 - share, share]), np.concatenate([left, left + 1]) + start
     return sparse.csr_array((values, (np.concatenate([rows, rows]), columns)), shape=(side, side))
 
 
 def _factors(count: int, step: float) -> Constants:
+    """Return `count` factors of enlargement from 1 on, as 1.0, 1.01, 1.02 for a step of 0.01."""
     return tuple(round(1 + i * step, 2) for i in range(count))
 
 
@@ -257,7 +275,7 @@ GLASS = Corruption(
     ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
     glass_blur,
-    glass_draws,
+    draw_offsets,
     True,
 )
 MOTION = Corruption(
@@ -266,7 +284,7 @@ MOTION = Corruption(
     ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
     ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
     motion_blur,
-    angle,
+    draw_angle,
 )
 ZOOM = Corruption(
     "zoom_blur",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
 from scipy import ndimage
 
 from biasbed.data.corruptions.corruption import SMALL_SIDE, Constants, Corruption, Rng, Sides, levels, unit
-from biasbed.data.corruptions.released import decoded, encoded
+from biasbed.data.corruptions.released import decode, encode
 
 GROUP = "digital"
 # The reference computes the constants of the elastic transform for images of 244 pixels, although they have 224.
@@ -20,30 +20,29 @@ _MEANT = 244
 def brightness(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Add c to HSV's V and keep hue and saturation: multiply a pixel's channels by V'/V; black turns grey."""
     (shift,) = parameters
-    value = np.arange(1, 256) / 255
-    factors = np.concatenate([[0.0], np.minimum(value + shift, 1) / value])  # of each of the 256 values
-    brightest = _largest(image)
-    made = unit(image) * factors[brightest][..., None]
-    made[brightest == 0] = min(shift, 1)
-    return levels(made)
+    nonzero = np.arange(1, 256) / 255
+    factors = np.concatenate([[0.0], np.minimum(nonzero + shift, 1) / nonzero])  # V'/V of each of the 256 levels of V
+    value = _largest_channel(image)
+    brighter = unit(image) * factors[value][..., None]
+    brighter[value == 0] = min(shift, 1)
+    return levels(brighter)
 
 
 def saturate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
     """Change HSV's S to a S + b: scale each channel's distance from V by S'/S. Grey counts as red and turns reddish."""
     gain, shift = parameters
-    largest = _largest(image)
-    value, span = unit(largest), unit(largest) - unit(255 - _largest(255 - image))
-    saturation = np.divide(span, value, out=np.zeros_like(value), where=largest > 0)
-    factor = np.divide(
-        np.clip(saturation * gain + shift, 0, 1), saturation, out=np.zeros_like(value), where=saturation > 0
-    )
-    made = value[..., None] - (value[..., None] - unit(image)) * factor[..., None]
-    grey = saturation == 0
-    made[grey] = value[grey][:, None] * np.array([1, 1 - min(shift, 1), 1 - min(shift, 1)])
-    return levels(made)
+    largest, smallest = _largest_channel(image), 255 - _largest_channel(255 - image)
+    value = unit(largest)
+    saturation = np.divide(value - unit(smallest), value, out=np.zeros_like(value), where=largest > 0)
+    changed = np.clip(saturation * gain + shift, 0, 1)
+    factor = np.divide(changed, saturation, out=np.zeros_like(value), where=saturation > 0)
+    result = value[..., None] - (value[..., None] - unit(image)) * factor[..., None]
+    is_grey = saturation == 0
+    result[is_grey] = value[is_grey][:, None] * np.array([1, 1 - min(shift, 1), 1 - min(shift, 1)])
+    return levels(result)
 
 
-def _largest(image: np.ndarray) -> np.ndarray:
+def _largest_channel(image: np.ndarray) -> np.ndarray:
     """Return the largest channel [H,W] of each pixel; numpy's max is slow over an axis of three."""
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
@@ -60,39 +59,47 @@ def pixelate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarra
     """Shrink and enlarge the image by box filters."""
     (share,) = parameters
     side = len(image)
-    small = int(side * share)
-    made = Image.fromarray(image).resize((small, small), Image.Resampling.BOX)
-    return np.asarray(made.resize((side, side), Image.Resampling.BOX))
+    small_side = int(side * share)
+    small = Image.fromarray(image).resize((small_side, small_side), Image.Resampling.BOX)
+    return np.asarray(small.resize((side, side), Image.Resampling.BOX))
 
 
 def jpeg_compression(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
+    """Encode the image as JPEG of a low quality and decode it."""
     (quality,) = parameters
-    return decoded(encoded(image, quality))
+    return decode(encode(image, quality))
 
 
 # --- elastic transform ------------------------------------------------------------------------------------------------
 
 
-def elastic_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw (shifts of three corners [3,2] in pixels, field along x [H,W], field along y); fields uniform on [-1,1)."""
+class ElasticDraws(NamedTuple):
+    """Random numbers of an elastic transform."""
+
+    shifts: np.ndarray  # of three corners in pixels [3,2]
+    across: np.ndarray  # uniform on [-1,1), before smoothing [H,W]
+    down: np.ndarray  # likewise
+
+
+def draw_elastic(rng: Rng, shape: Sides, parameters: Constants) -> ElasticDraws:
+    """Draw the random numbers for an image of this height and width."""
     _, _, jitter = parameters
-    return rng.uniform(-jitter, jitter, (3, 2)), rng.uniform(-1, 1, shape), rng.uniform(-1, 1, shape)
+    return ElasticDraws(rng.uniform(-jitter, jitter, (3, 2)), rng.uniform(-1, 1, shape), rng.uniform(-1, 1, shape))
 
 
-def elastic_transform(
-    image: np.ndarray, draws: tuple[np.ndarray, np.ndarray, np.ndarray], parameters: Constants
-) -> np.ndarray:
+def elastic_transform(image: np.ndarray, draws: ElasticDraws, parameters: Constants) -> np.ndarray:
     """Apply a random affine map, then displace pixels by a smooth random field (Simard et al. 2003)."""
     strength, sigma, _ = parameters
-    corners, *fields = draws
     shape = image.shape[:2]
-    warped = _sampled(unit(image, np.float32), *_affine_places(shape, corners), border="mirror")
-    across, down = ((_smooth(field, sigma) * strength).astype(np.float32) for field in fields)
+    source_y, source_x = _affine_positions(shape, draws.shifts)
+    warped = _sample(unit(image, np.float32), source_y, source_x, border="mirror")
+    across = (_smooth(draws.across, sigma) * strength).astype(np.float32)
+    down = (_smooth(draws.down, sigma) * strength).astype(np.float32)
     y, x = np.indices(shape)
-    return levels(_sampled(warped, y + down, x + across, border="reflect"))
+    return levels(_sample(warped, y + down, x + across, border="reflect"))
 
 
-def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _affine_positions(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the source (y, x) of each pixel under the affine map that moves three corners of a square by `shifts`."""
     middle, reach = np.array(shape, np.float32) // 2, min(shape) // 3
     a, b = middle + reach, middle - reach
@@ -104,7 +111,7 @@ def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.nda
     return x * back[0, 1] + y * back[1, 1] + back[2, 1], x * back[0, 0] + y * back[1, 0] + back[2, 0]
 
 
-def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["mirror", "reflect"]) -> np.ndarray:
+def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["mirror", "reflect"]) -> np.ndarray:
     """Sample float32 [H,W,3] at fractional positions [H,W], bilinearly."""
     positions = np.stack([y, x])
     channels = [ndimage.map_coordinates(image[..., i], positions, order=1, mode=border) for i in range(3)]
@@ -114,11 +121,11 @@ def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["m
 def _smooth(field: np.ndarray, sigma: float) -> np.ndarray:
     """Smooth by a Gaussian, as a product of matrices because sigma may be as large as the image."""
     height, width = field.shape
-    return _smoothing(height, sigma) @ field @ _smoothing(width, sigma).T
+    return _gaussian_matrix(height, sigma) @ field @ _gaussian_matrix(width, sigma).T
 
 
 @cache
-def _smoothing(side: int, sigma: float) -> np.ndarray:
+def _gaussian_matrix(side: int, sigma: float) -> np.ndarray:
     """Return the matrix [side,side] of scipy's Gaussian filter, truncated at 3 sigma and reflected at the border."""
     return ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode="reflect", truncate=3)
 
@@ -147,7 +154,7 @@ BRIGHTNESS = Corruption(
 CONTRAST = Corruption(
     "contrast", GROUP, ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)), ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,)), contrast
 )
-ELASTIC = Corruption("elastic_transform", GROUP, _ELASTIC, _ELASTIC_32, elastic_transform, elastic_draws)
+ELASTIC = Corruption("elastic_transform", GROUP, _ELASTIC, _ELASTIC_32, elastic_transform, draw_elastic)
 PIXELATE = Corruption(
     "pixelate",
     GROUP,

@@ -12,7 +12,7 @@ from biasbed.data.corruptions.corruption import Constants, Corruption, Rng, Side
 GROUP = "noise"
 
 
-def normals(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+def draw_normal_noise(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
     """Draw normal noise [H,W,3] of standard deviation 1, for all severities."""
     return rng.standard_normal((*shape, 3))
 
@@ -30,8 +30,8 @@ def speckle_noise(image: np.ndarray, normal: np.ndarray, parameters: Constants) 
     return levels(x + x * (scale * normal))
 
 
-def stream(rng: Rng, shape: Sides, parameters: Constants) -> Rng:
-    """Return a copy of the generator: the Poisson draws depend on the image and are made later."""
+def copy_generator(rng: Rng, shape: Sides, parameters: Constants) -> Rng:
+    """Return a copy of the generator, because the Poisson draws of shot noise depend on the image."""
     return copy.deepcopy(rng)
 
 
@@ -41,7 +41,7 @@ def shot_noise(image: np.ndarray, rng: Rng, parameters: Constants) -> np.ndarray
     return levels(copy.deepcopy(rng).poisson(unit(image) * photons) / float(photons))
 
 
-def two_uniforms(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray]:
+def draw_impulses(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray]:
     """Draw (hit, white), each [H,W,3] uniform on [0,1): which values change, and which of them turn white."""
     return rng.random((*shape, 3)), rng.random((*shape, 3))
 
@@ -63,10 +63,10 @@ GAUSSIAN = Corruption(
     _severities(0.08, 0.12, 0.18, 0.26, 0.38),
     _severities(0.04, 0.06, 0.08, 0.09, 0.1),
     gaussian_noise,
-    normals,
+    draw_normal_noise,
 )
 SHOT = Corruption(
-    "shot_noise", GROUP, _severities(60, 25, 12, 5, 3), _severities(500, 250, 100, 75, 50), shot_noise, stream
+    "shot_noise", GROUP, _severities(60, 25, 12, 5, 3), _severities(500, 250, 100, 75, 50), shot_noise, copy_generator
 )
 IMPULSE = Corruption(
     "impulse_noise",
@@ -74,7 +74,7 @@ IMPULSE = Corruption(
     _severities(0.03, 0.06, 0.09, 0.17, 0.27),
     _severities(0.01, 0.02, 0.03, 0.05, 0.07),
     impulse_noise,
-    two_uniforms,
+    draw_impulses,
 )
 SPECKLE = Corruption(
     "speckle_noise",
@@ -82,5 +82,5 @@ SPECKLE = Corruption(
     _severities(0.15, 0.2, 0.35, 0.45, 0.6),
     _severities(0.06, 0.1, 0.12, 0.16, 0.2),
     speckle_noise,
-    normals,
+    draw_normal_noise,
 )

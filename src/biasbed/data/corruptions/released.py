@@ -22,7 +22,7 @@ QUALITY = 85
 FORMAT = "JPEG"  # also the suffix of all files
 
 
-def clean(picture: Picture) -> np.ndarray:
+def crop_clean(picture: Picture) -> np.ndarray:
     """Decode all pixels, resize the short side to 256 (bilinear) and crop the centre: uint8 [224,224,3].
 
     Raises CorruptImage for a file that can't be decoded.
@@ -36,26 +36,26 @@ def clean(picture: Picture) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + SIDE, top + SIDE)))
 
 
-def as_released(image: np.ndarray) -> bytes:
+def encode_as_released(image: np.ndarray) -> bytes:
     """Encode a corrupted image uint8 [H,W,3] as in the release; chroma subsampling removes much of the colour noise."""
-    return encoded(image, QUALITY, optimize=True)
+    return encode(image, QUALITY, optimize=True)
 
 
-def encoded(image: np.ndarray, quality: int, optimize: bool = False) -> bytes:
+def encode(image: np.ndarray, quality: int, optimize: bool = False) -> bytes:
     """Encode uint8 [H,W,3] as JPEG. optimize: make the file smaller without changing pixels."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, FORMAT, quality=quality, optimize=optimize)
     return buffer.getvalue()
 
 
-def decoded(content: bytes) -> np.ndarray:
+def decode(content: bytes) -> np.ndarray:
     """Decode a JPEG file to uint8 [H,W,3]."""
     return np.asarray(Image.open(io.BytesIO(content)))
 
 
 def round_trip(image: np.ndarray) -> np.ndarray:
     """Encode and decode a corrupted image, as if it had been a released file."""
-    return decoded(encoded(image, QUALITY))
+    return decode(encode(image, QUALITY))
 
 
 def released_name(image: str) -> str:

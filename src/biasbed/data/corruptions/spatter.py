@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from biasbed.data.corruptions.blur import smoothed
+from biasbed.data.corruptions.blur import smooth_by_gaussian
 from biasbed.data.corruptions.corruption import (
     Constants,
     Corruption,
@@ -23,7 +23,7 @@ MUD = np.array([63, 42, 20]) / 255
 EMBOSS = np.array([[-2.0, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
-def layer(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
+def draw_drops(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
     """Draw the drops [H,W]."""
     mean, scale, *_ = parameters
     return rng.normal(mean, scale, shape)
@@ -33,11 +33,11 @@ def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.n
     """Add drops of water that shine at their edges, or drops of mud that cover the image."""
     _, _, sigma, threshold, gain, is_mud = parameters
     opencv = import_opencv("spatter")
-    liquid = smoothed(drops, sigma)
+    liquid = smooth_by_gaussian(drops, sigma)
     liquid[liquid < threshold] = 0
     x = unit(image, np.float32)
     if is_mud:
-        hidden = smoothed((liquid > threshold).astype(np.float32), gain)
+        hidden = smooth_by_gaussian((liquid > threshold).astype(np.float32), gain)
         hidden[hidden < np.float32(0.8)] = 0
         hidden = hidden[..., None]
         return levels(x * (1 - hidden) + hidden * MUD.astype(np.float32))
@@ -74,5 +74,5 @@ SPATTER = Corruption(
         (0.65, 0.1, 0.5, 0.68, 0.6, True),
     ),
     spatter,
-    layer,
+    draw_drops,
 )

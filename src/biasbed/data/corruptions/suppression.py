@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from biasbed.data.corruptions.corruption import (
 from biasbed.errors import UsageError
 
 Cue = Literal["shape", "texture", "colour"]
-GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)
+GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # cells per side
 BILATERAL = ((4, 50), (6, 80), (8, 110), (10, 140), (12, 170), (14, 200))  # diameter in pixels, sigma of colour
 SIGMA_SPACE = 75  # pixels
 BLURS = ((3, 0.33), (5, 0.66), (7, 1.0), (9, 1.33), (11, 1.66), (13, 2.0), (15, 2.33))  # kernel and sigma in pixels
@@ -44,15 +44,14 @@ TURNS = 4  # a cell is turned by 0, 90, 180 or 270 degrees
 class Suppression:
     """A way to remove cues, in one or more strengths.
 
-    parameters: names of a strength's constants. strengths: the protocol's, from weak to strong. function: returns the
-    image without the cue from (image uint8 [H,W,3], draws, constants) and changes none of them. draws: returns the
-    random numbers from (generator, (height, width), constants).
+    function: returns the image without the cue from (image uint8 [H,W,3], draws, constants) and changes none of them.
+    draws: returns the random numbers from (generator, (height, width), constants).
     """
 
     name: str
     cues: tuple[Cue, ...]
-    parameters: tuple[str, ...]
-    strengths: tuple[Constants, ...]
+    parameters: tuple[str, ...]  # names of a strength's constants
+    strengths: tuple[Constants, ...]  # the protocol's, from weak to strong
     function: Callable[[np.ndarray, Any, Constants], np.ndarray]
     draws: Callable[[Rng, Sides, Constants], Any] = nothing
 
@@ -77,59 +76,69 @@ def suppress(image: np.ndarray, suppression: Suppression, constants: Constants, 
 # --- shape ------------------------------------------------------------------------------------------------------------
 
 
-def grid_draws(rng: Rng, shape: Sides, constants: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw (heights [g], widths [g], order [g * g]): sizes of the rows and columns of cells, and a cell for each place.
+class CellShuffle(NamedTuple):
+    """Division of an image into grid x grid cells, and a new order of the cells."""
 
-    Sizes differ by one pixel if g does not divide a side. Cells change places only with cells of their own size.
+    heights: np.ndarray  # of the rows of cells, in pixels [grid]
+    widths: np.ndarray  # of the columns of cells, in pixels [grid]
+    order: np.ndarray  # number of the cell that moves to each place, row by row [grid * grid]
+
+
+def draw_cell_shuffle(rng: Rng, shape: Sides, constants: Constants) -> CellShuffle:
+    """Draw a division of an image and a new order. constants: (grid,), the number of cells per side.
+
+    Cells differ by one pixel in height or width if grid does not divide the side. Cells change places only with cells
+    of their own size.
     """
     (grid,) = constants
-    heights, widths = (rng.permutation(_almost_equal(side, grid)) for side in shape)
+    heights, widths = (rng.permutation(_split_side(side, grid)) for side in shape)
     sizes = np.stack(np.meshgrid(heights, widths, indexing="ij"), axis=-1).reshape(-1, 2)
     order = np.arange(grid * grid)
     for size in np.unique(sizes, axis=0):
-        alike = np.flatnonzero((sizes == size).all(axis=1))
-        order[alike] = rng.permutation(alike)
-    return heights, widths, order
+        same_size = np.flatnonzero((sizes == size).all(axis=1))
+        order[same_size] = rng.permutation(same_size)
+    return CellShuffle(heights, widths, order)
 
 
-def patch_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
-    """Cut the image into g x g cells and put them into another order: local shape stays, global shape goes."""
-    heights, widths, order = draws
-    rows, columns = (list(pairwise([0, *np.cumsum(sizes)])) for sizes in (heights, widths))
+def patch_shuffle(image: np.ndarray, shuffle: CellShuffle, constants: Constants) -> np.ndarray:
+    """Cut the image into grid x grid cells and put them into another order: local shape stays, global shape goes."""
+    rows = pairwise([0, *np.cumsum(shuffle.heights)])
+    columns = list(pairwise([0, *np.cumsum(shuffle.widths)]))
     cells = [(slice(*row), slice(*column)) for row, column in product(rows, columns)]
     shuffled = np.empty_like(image)
-    for target, source in zip(cells, order, strict=True):
+    for target, source in zip(cells, shuffle.order, strict=True):
         shuffled[target] = image[cells[source]]
     return shuffled
 
 
-def turn_draws(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
-    """Draw a number of quarter turns for each cell, [g * g]."""
+def draw_turns(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
+    """Draw the number of quarter turns of each of grid x grid cells, row by row [grid * grid]."""
     (grid,) = constants
     return np.asarray(integers(rng, 0, TURNS, (grid * grid,)))
 
 
 def patch_rotation(image: np.ndarray, turns: np.ndarray, constants: Constants) -> np.ndarray:
-    """Turn each of g x g cells in its place.
+    """Turn each of grid x grid square cells in its place.
 
-    An image that has no g x g square cells is resized (bilinear) to the next square that has, and back at the end.
+    An image that cannot be cut into such cells is resized (bilinear) to the next larger square that can, and back at
+    the end.
     """
     (grid,) = constants
     height, width, _ = image.shape
-    cell = -(-max(height, width) // grid)
-    side = cell * grid
-    is_whole = (height, width) == (side, side)
-    square = image if is_whole else _opencv().resize(image, (side, side))
+    cell_side = -(-max(height, width) // grid)
+    side = cell_side * grid
+    has_cells = (height, width) == (side, side)
+    square = image if has_cells else _opencv().resize(image, (side, side))
     turned = np.empty_like(square)
-    for number, quarter in enumerate(turns):
-        top, left = (cell * index for index in divmod(number, grid))
-        window = slice(top, top + cell), slice(left, left + cell)
-        turned[window] = np.rot90(square[window], int(quarter))
-    return turned if is_whole else np.asarray(_opencv().resize(turned, (width, height)))
+    for number, quarter_turns in enumerate(turns):
+        top, left = (cell_side * index for index in divmod(number, grid))
+        window = slice(top, top + cell_side), slice(left, left + cell_side)
+        turned[window] = np.rot90(square[window], int(quarter_turns))
+    return turned if has_cells else np.asarray(_opencv().resize(turned, (width, height)))
 
 
-def _almost_equal(side: int, parts: int) -> np.ndarray:
-    """Return sizes [parts] that differ by at most one pixel and sum to the side."""
+def _split_side(side: int, parts: int) -> np.ndarray:
+    """Return sizes [parts] that differ by at most one pixel and sum to the side, as 3, 3, 2 for a side of 8."""
     if parts > side:
         raise UsageError(f"a grid of {parts} does not fit into an image of {side} pixels")
     sizes = np.full(parts, side // parts)
@@ -168,7 +177,7 @@ def grey_blend(image: np.ndarray, draws: None, constants: Constants) -> np.ndarr
     return whole_levels((1 - share) * image + share * grey[..., None])
 
 
-def channel_order(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
+def draw_channel_order(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
     """Draw an order of the three channels, [3]; one of six is the usual one."""
     return np.asarray(rng.permutation(3))
 
@@ -181,20 +190,20 @@ def channel_shuffle(image: np.ndarray, order: np.ndarray, constants: Constants) 
 # --- two cues ---------------------------------------------------------------------------------------------------------
 
 
-def grey_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
+def grey_shuffle(image: np.ndarray, shuffle: CellShuffle, constants: Constants) -> np.ndarray:
     """Shuffle cells, then remove all colour."""
-    return grey_blend(patch_shuffle(image, draws, constants), None, (1.0,))
+    return grey_blend(patch_shuffle(image, shuffle, constants), None, (1.0,))
 
 
-def smooth_shuffle_draws(rng: Rng, shape: Sides, constants: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw the order of cells for (diameter, sigma of colour, grid)."""
-    return grid_draws(rng, shape, constants[-1:])
+def draw_smooth_shuffle(rng: Rng, shape: Sides, constants: Constants) -> CellShuffle:
+    """Draw a shuffle of cells. constants: (diameter, sigma of colour, grid)."""
+    return draw_cell_shuffle(rng, shape, constants[-1:])
 
 
-def smooth_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
+def smooth_shuffle(image: np.ndarray, shuffle: CellShuffle, constants: Constants) -> np.ndarray:
     """Smooth by the bilateral filter, then shuffle cells."""
-    *smoothing, grid = constants
-    return patch_shuffle(bilateral_filter(image, None, tuple(smoothing)), draws, (grid,))
+    diameter, sigma_colour, grid = constants
+    return patch_shuffle(bilateral_filter(image, None, (diameter, sigma_colour)), shuffle, (grid,))
 
 
 def smooth_grey(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
@@ -204,16 +213,16 @@ def smooth_grey(image: np.ndarray, draws: None, constants: Constants) -> np.ndar
 
 _FILTER = ("diameter", "sigma_colour")
 _BY_GRID = tuple((grid,) for grid in GRIDS)
-PATCH_SHUFFLE = Suppression("patch_shuffle", ("shape",), ("grid",), _BY_GRID, patch_shuffle, grid_draws)
-PATCH_ROTATION = Suppression("patch_rotation", ("shape",), ("grid",), _BY_GRID, patch_rotation, turn_draws)
+PATCH_SHUFFLE = Suppression("patch_shuffle", ("shape",), ("grid",), _BY_GRID, patch_shuffle, draw_cell_shuffle)
+PATCH_ROTATION = Suppression("patch_rotation", ("shape",), ("grid",), _BY_GRID, patch_rotation, draw_turns)
 BILATERAL_FILTER = Suppression("bilateral_filter", ("texture",), _FILTER, BILATERAL, bilateral_filter)
 GAUSSIAN_SMOOTHING = Suppression("gaussian_smoothing", ("texture",), ("kernel", "sigma"), BLURS, gaussian_smoothing)
 NON_LOCAL_MEANS = Suppression(
     "non_local_means", ("texture",), ("strength",), tuple((h,) for h in STRENGTHS_OF_MEANS), non_local_means
 )
 GREY_BLEND = Suppression("grey_blend", ("colour",), ("share",), tuple((share,) for share in SHARES), grey_blend)
-CHANNEL_SHUFFLE = Suppression("channel_shuffle", ("colour",), (), ((),), channel_shuffle, channel_order)
-GREY_SHUFFLE = Suppression("grey_shuffle", ("shape", "colour"), ("grid",), _BY_GRID, grey_shuffle, grid_draws)
+CHANNEL_SHUFFLE = Suppression("channel_shuffle", ("colour",), (), ((),), channel_shuffle, draw_channel_order)
+GREY_SHUFFLE = Suppression("grey_shuffle", ("shape", "colour"), ("grid",), _BY_GRID, grey_shuffle, draw_cell_shuffle)
 SMOOTH_SHUFFLE = Suppression(
     "smooth_shuffle",
     ("texture", "shape"),
@@ -223,7 +232,7 @@ SMOOTH_SHUFFLE = Suppression(
         *((*pair, grid) for pair, grid in zip(BILATERAL, GRIDS, strict=False) if pair != BILATERAL[4]),
     ),
     smooth_shuffle,
-    smooth_shuffle_draws,
+    draw_smooth_shuffle,
 )
 SMOOTH_GREY = Suppression("smooth_grey", ("texture", "colour"), _FILTER, BILATERAL, smooth_grey)
 
