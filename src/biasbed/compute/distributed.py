@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from biasbed.batch import at_least_fp32
 from biasbed.compute.device import choose_device
 from biasbed.errors import FULL_SHARED_MEMORY, Failure
-from biasbed.system.processes import STORE, die_with_parent, in_torchrun
+from biasbed.system.processes import STORE, die_with_parent, in_torchrun, keep_freed_memory
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -247,6 +247,8 @@ def process_group(device: str = "auto") -> Iterator[Group]:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_device(local)
         device = f"cuda:{local}"
+    else:
+        keep_freed_memory()
     if world > 1:
         die_with_parent(signal.SIGKILL)
         # Objects and CPU tensors travel over gloo in any case.

@@ -35,7 +35,7 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.files import write_whole
-from biasbed.system.processes import interruptible, keep_freed_memory
+from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
 
@@ -69,8 +69,6 @@ def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[s
         check_path(options.report)
     evaluation = plan(options, flags, load(options, flags))
     with interruptible(), process_group(evaluation.job.config.device) as group:
-        if group.device.type == "cpu":
-            keep_freed_memory()
         folder = share_folder(evaluation.job, group)
         if group.share_object(group.is_main and folder.is_done):
             stored = _decide(evaluation, group, folder) if options.report != "none" else None  # reads the decisions
