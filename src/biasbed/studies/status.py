@@ -52,7 +52,8 @@ def read_status(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -
     values = [step["metrics"][run.monitor] for step in records if run.monitor in step["metrics"]]
     best = measures.best(values, run.higher_is_better)
     seconds = sum(_epoch_seconds(step["metrics"]) + step["metrics"].get(EARLIER, 0.0) for step in records)
-    per_unit = seconds / reached if reached else None
+    units = run.total if folder.is_done else reached  # one that ends early, as a probe, costs what it took
+    per_unit = seconds / units if units else None
     run_state = folder.read_state()
     holder, error = folder.holder(), run_state.get("tags", {}).get(record.ERROR, "")
     state: ProgressState = "to do"
