@@ -16,45 +16,41 @@ MAIN = "main"  # the stream that is the batch itself, others are its `extra`; an
 
 @dataclass
 class Batch:
-    """Images and the columns that go with them; N examples.
+    """N images and their columns. A column is None unless the data have it *and* the algorithm declares to use it.
 
-    `x` is [N,C,H,W] RGB in [0,1] (networks normalise it themselves), or [N,V,C,H,W] for an algorithm that declares
-    `views = V`. `y` is [N] class indices, or multi-hot [N,K]; None in a stream without labels. `index` [N] identifies
-    an example of the training data for good. `domain` and `bias` [N] are None unless the data have them *and* the
-    algorithm declares to use them. `extra` holds the batches that other streams contribute to the same step, by stream
-    name. `parts`: of how many equal parts it consists, one after the other, each of one domain in the order of the
-    domains' numbers; 1 where domains are mixed, or there are none.
+    parts: number of equal parts, one after the other, that the batch consists of. Each is of one domain, in the order
+    of the domains' numbers. 1 if domains are mixed, or if there are none.
     """
 
-    x: Tensor
-    y: Tensor = None  # type: ignore[assignment]  # which few methods have to ask for
-    index: Tensor | None = None
-    domain: Tensor | None = None
-    bias: Tensor | None = None
-    extra: Mapping[str, Batch] = field(default_factory=dict)
+    x: Tensor  # [N,C,H,W] in [0,1], not normalised; [N,V,C,H,W] for an algorithm that declares `views = V`
+    y: Tensor = None  # type: ignore[assignment]  # [N] class indices, or multi-hot [N,K]; None in an unlabelled stream
+    index: Tensor | None = None  # [N] permanent number of each example in the training data
+    domain: Tensor | None = None  # [N]
+    bias: Tensor | None = None  # [N]
+    extra: Mapping[str, Batch] = field(default_factory=dict)  # batches of the step's other streams, by stream name
     parts: int = 1
 
     def __len__(self) -> int:
         return len(self.x)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """`function` applied to every column, extra streams included."""
+        """Return the batch with `function` applied to every column, also in the extra streams."""
         columns: dict[str, Any] = {name: function(value) for name, value in self._columns().items()}
         return replace(self, **columns, extra={name: batch.map(function) for name, batch in self.extra.items()})
 
     def pin_memory(self) -> Batch:
-        """In page-locked memory, from which copies to a GPU need not wait; DataLoader calls this."""
+        """Return the batch in page-locked memory, from which copies to a GPU need not wait. DataLoader calls this."""
         return self.map(Tensor.pin_memory)
 
     def select(self, rows: Tensor | slice) -> Batch:
-        """The given examples of the main stream (a mask, indices or a slice); extra streams are left out."""
+        """Return the examples of some rows (a mask, indices or a slice), without the extra streams."""
         columns: dict[str, Any] = {name: value[rows] for name, value in self._columns().items()}
         return replace(self, **columns, extra={}, parts=1)
 
     def by_domain(self) -> dict[int, Batch]:
-        """One batch per domain present, in the order of the domains' numbers.
+        """Return a batch for each domain that is present, keyed by the domain's number, in order.
 
-        Of equal parts without asking the device; they are numbered from 0, as domains are that train.
+        A batch of equal parts is divided without waiting for the device: training domains are numbered from 0.
         """
         if self.domain is None:
             raise ValueError("this batch has no domain column: declare uses = {'domain'} and train on several domains")
@@ -64,7 +60,10 @@ class Batch:
         return {int(d): self.select(self.domain == d) for d in torch.unique(self.domain).tolist()}
 
     def split(self, parts: int) -> list[Batch]:
-        """Parts whose sizes differ by at most one: consecutive ones, or of every domain's; extra streams likewise."""
+        """Split the batch, and its extra streams, into parts whose sizes differ by at most one.
+
+        A batch of equal parts by domain is split within each domain, so that every part has all domains.
+        """
         chunks = {name: self._chunks(value, parts) for name, value in self._columns().items()}
         extra = {name: batch.split(parts) for name, batch in self.extra.items()}
         split = []
@@ -76,8 +75,8 @@ class Batch:
     def _chunks(self, column: Tensor, parts: int) -> list[Tensor]:
         if self.parts == 1:
             return list(torch.tensor_split(column, parts))
-        of_domains = column.unflatten(0, (self.parts, -1))
-        return [chunk.flatten(0, 1) for chunk in torch.tensor_split(of_domains, parts, dim=1)]
+        by_domain = column.unflatten(0, (self.parts, -1))
+        return [chunk.flatten(0, 1) for chunk in torch.tensor_split(by_domain, parts, dim=1)]
 
     def _columns(self) -> dict[str, Tensor]:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("extra", "parts")}
@@ -85,20 +84,21 @@ class Batch:
 
 
 def stacked(examples: Sequence[Tensor]) -> Tensor:
-    """Tensors of one shape along a new first axis; images [3,H,W] keep the order of memory that they come in.
+    """Stack tensors of one shape along a new first axis. Images [C,H,W] keep their memory format (channels last).
 
-    Decoders put channels last. torch's own function lays a loader worker's batch straight into shared memory; made
-    anywhere else, it would be copied there, and the worker's heap would grow from batch to batch.
+    Uses torch's `default_collate`, which makes a loader worker's batch in shared memory at once. A batch made elsewhere
+    would be copied there, and the worker's heap would grow from batch to batch.
     """
+    batch: Tensor
     if examples[0].ndim == 3 and examples[0].stride(0) == 1:
-        made: Tensor = default_collate([image.permute(1, 2, 0) for image in examples])
-        return made.permute(0, 3, 1, 2)
-    made = default_collate(list(examples))
-    return made
+        batch = default_collate([image.permute(1, 2, 0) for image in examples])
+        return batch.permute(0, 3, 1, 2)
+    batch = default_collate(list(examples))
+    return batch
 
 
 def at_least_fp32(x: Tensor) -> Tensor:
-    """x, widened to fp32 where it is narrower: for sums, moments and losses under autocast. Float64 stays as it is."""
+    """Return x in fp32, or in float64 if it is float64: for sums, moments and losses under autocast."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
