@@ -97,7 +97,7 @@ def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal
     crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
     training, evaluation = (
-        transforms.make_training_transform(224, Augment()),
+        transforms.TrainingTransform(224, Augment()),
         transforms.make_photo_transform(224, Preprocess())[0],
     )
     return [
@@ -109,7 +109,7 @@ def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal
 def small(paths: Sequence[Path], rounds: int) -> list[Row]:
     """Return images of 32 pixels, moved and flipped as for CIFAR, from files."""
     crop, flip = reference.RandomCrop(32, padding=4), reference.RandomHorizontalFlip()
-    training = transforms.make_training_transform(32, Augment(crop=False, padding=4))
+    training = transforms.TrainingTransform(32, Augment(crop=False, padding=4))
     return [
         compared("training, PNG of 32 px", our_side(training), reference_side(crop, flip), paths, rounds),
         compared("evaluation, PNG of 32 px", our_side(transforms.SquareResize(32)), reference_side(), paths, rounds),
@@ -148,7 +148,7 @@ def distances(paths: Sequence[Path]) -> list[Row]:
 
 def memory(source: FolderSource, epochs: int, of: str = "memory") -> Row:
     """Return the private memory of a loader's workers after the last of several epochs, by that after the second."""
-    stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), min(32, len(source)))
+    stream = Stream((Part(source, 1.0, transforms.TrainingTransform(224, Augment())),), min(32, len(source)))
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 2, False)
     sizes = []
     for epoch in range(epochs):
@@ -192,7 +192,9 @@ def waiting(root: Path) -> Row:
         with contextlib.redirect_stderr(io.StringIO()):
             engine._run_stage(Stage(MAIN, engine.algorithm.update))
         took = time.perf_counter() - began
-    return Row.of("a training's share of waiting for data", [engine.clock.waited / took], Goal(0.01), "resnet18, 1 worker")
+    return Row.of(
+        "a training's share of waiting for data", [engine.clock.waited / took], Goal(0.01), "resnet18, 1 worker"
+    )
 
 
 def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
@@ -201,9 +203,7 @@ def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
     images = np.random.default_rng(0).integers(0, 255, (count, 3, 28, 28), dtype=np.uint8)
     about = dict(name="digits", classes=tuple("0123456789"), y=np.arange(count) % 10, ids=list(map(str, range(count))))
     source = MemorySource(**about, images=images)  # type: ignore[arg-type]
-    stream = Stream(
-        (Part(source, 1.0, transforms.make_training_transform(28, Augment(crop=False, flip=False))),), batch_size
-    )
+    stream = Stream((Part(source, 1.0, transforms.TrainingTransform(28, Augment(crop=False, flip=False))),), batch_size)
     read = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, steps + 1)
     network = build("mlp", 10, image_size=28)
     optimizer = torch.optim.Adam(network.parameters())

@@ -58,7 +58,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
 def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:
     crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
-    training = transforms.make_training_transform(224, Augment())
+    training = transforms.TrainingTransform(224, Augment())
     evaluation = transforms.make_photo_transform(224, Preprocess())[0]
     all_rows = []
     for form, goal in zip(FORMS, GOALS, strict=True):

@@ -97,7 +97,7 @@ def learner() -> Algorithm:
 def trained(source: Source) -> Work:
     """Return a function that trains on all images once, in batches of at most 32, with crops and flips."""
     algorithm, size = learner(), min(32, len(source))
-    stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), size)
+    stream = Stream((Part(source, 1.0, transforms.TrainingTransform(224, Augment())),), size)
     batches = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, 10**6)
     columns = algorithm.columns(algorithm.hparams)
 

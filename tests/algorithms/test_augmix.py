@@ -19,7 +19,7 @@ from biasbed.data import augmix, contact_sheet, views
 from biasbed.data.loading import TrainLoader
 from biasbed.data.source import MemorySource
 from biasbed.data.streams import BatchPlan, Part, Stream
-from biasbed.data.transforms import keyed_randomness, make_training_transform
+from biasbed.data.transforms import TrainingTransform, keyed_randomness
 from biasbed.errors import UsageError
 from biasbed.settings import build
 from biasbed.training import job
@@ -124,7 +124,7 @@ def read(name: str, **hparams: Any) -> tuple[Batch, Batch]:
     """(a batch as the method reads it, the same images in plain)."""
     cls = algorithms.load(name)
     request = cls.streams(build(cls.HParams, hparams))[MAIN]
-    cut = make_training_transform(SIDE, Augment())
+    cut = TrainingTransform(SIDE, Augment())
     batches = []
     for changes in (tuple(views.make(view.name, view.settings) for view in request.views), ()):
         stream = Stream((Part(source(), 1.0, cut),), 6, views=changes, shared=request.shared)
@@ -166,9 +166,7 @@ def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contact_sheet, "save_image", keep)
         for name, about in (("views", {"views": changes, "shared": True}), ("plain", {})):
-            contact_sheet.save_examples(
-                tmp_path / f"{name}.png", source(), make_training_transform(SIDE, Augment()), **about
-            )
+            contact_sheet.save_examples(tmp_path / f"{name}.png", source(), TrainingTransform(SIDE, Augment()), **about)
     assert len(made["views"]) == 3 * len(made["plain"]) == 18
     assert torch.equal(made["views"][::3], made["plain"])
     assert not torch.equal(made["views"][1::3], made["views"][2::3])

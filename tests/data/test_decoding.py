@@ -116,7 +116,7 @@ def test_parts_are_those_of_the_whole_picture(photo: Image.Image, tmp_path: Path
     ):
         assert torch.equal(transform(open_file(tmp_path / "a.jpg")), transform(whole))
     for number in range(5):
-        transform = transforms.make_training_transform(400, Augment())
+        transform = transforms.TrainingTransform(400, Augment())
         with transforms.keyed_randomness(number):
             found = transform(open_file(tmp_path / "a.jpg"))
         with transforms.keyed_randomness(number):
@@ -126,8 +126,8 @@ def test_parts_are_those_of_the_whole_picture(photo: Image.Image, tmp_path: Path
 @pytest.mark.parametrize(
     "transform",
     [
-        transforms.make_training_transform(100, Augment()),
-        transforms.make_training_transform(100, Augment(crop=False, padding=4)),
+        transforms.TrainingTransform(100, Augment()),
+        transforms.TrainingTransform(100, Augment(crop=False, padding=4)),
         transforms.make_photo_transform(100, Preprocess())[0],
         transforms.make_photo_transform(100, Preprocess(crop_first=True))[0],
         transforms.make_stimulus_transform(100, StimuliPreprocess())[0],
@@ -235,7 +235,7 @@ def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
 
 
 def test_padded_crops_move_the_image_and_leave_black() -> None:
-    ours = transforms.make_training_transform(16, Augment(crop=False, flip=False, padding=3))
+    ours = transforms.TrainingTransform(16, Augment(crop=False, flip=False, padding=3))
     places = set()
     for seed in range(60):
         torch.manual_seed(seed)
@@ -252,7 +252,7 @@ def test_padded_crops_move_the_image_and_leave_black() -> None:
 def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) -> None:
     """The same draws of torch's generator give torchvision's crop of the decoded image."""
     path = saved(photo, tmp_path / "a.jpg", quality=95)
-    ours = transforms.make_training_transform(160, Augment(crop_scale=0.5))
+    ours = transforms.TrainingTransform(160, Augment(crop_scale=0.5))
     theirs = reference.Compose([reference.RandomResizedCrop(160, (0.5, 1.0)), reference.RandomHorizontalFlip()])
     for seed in range(5):
         torch.manual_seed(seed)
@@ -266,7 +266,7 @@ def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) 
 def test_both_ends_of_a_crop_s_ratio(photo: Image.Image, tmp_path: Path) -> None:
     """BiasBed's crops, never wider than high, are torchvision's; the usual ones are what they were."""
     path = saved(photo, tmp_path / "a.png")
-    ours = transforms.make_training_transform(160, Augment(crop_scale=0.5, crop_ratio=(0.8, 1.0), flip=False))
+    ours = transforms.TrainingTransform(160, Augment(crop_scale=0.5, crop_ratio=(0.8, 1.0), flip=False))
     theirs = reference.RandomResizedCrop(160, (0.5, 1.0), (0.8, 1.0))
     boxes = []
     for seed in range(20):

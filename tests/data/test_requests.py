@@ -17,7 +17,7 @@ from biasbed.data import loading, views
 from biasbed.data.loading import TrainLoader
 from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import BatchPlan, InOrder, Part, Stream, per_domain, weighted
-from biasbed.data.transforms import make_training_transform
+from biasbed.data.transforms import TrainingTransform
 from biasbed.errors import UsageError
 from biasbed.training import job
 from biasbed.training.reading import Reader
@@ -100,7 +100,7 @@ def test_shared_views_have_one_crop_and_flip_and_changes_of_their_own() -> None:
     generator = np.random.default_rng(0)
     images = generator.integers(0, 255, (12, 3, 32, 32), dtype=np.uint8)
     noisy = MemorySource(name="n", classes=("a",), y=np.zeros(12, int), ids=[str(i) for i in range(12)], images=images)
-    part, changes = Part(noisy, 1.0, make_training_transform(16, Augment())), (PLAIN, PLAIN, views.make("jitter", {}))
+    part, changes = Part(noisy, 1.0, TrainingTransform(16, Augment())), (PLAIN, PLAIN, views.make("jitter", {}))
     apart, shared = (batches(Stream((part,), 12, changes, shared=s), 1)[0].x for s in (False, True))
     assert apart.shape == shared.shape == (12, 3, 3, 16, 16)
     assert torch.equal(shared[:, 0], shared[:, 1])
@@ -110,7 +110,7 @@ def test_shared_views_have_one_crop_and_flip_and_changes_of_their_own() -> None:
 
 
 def test_a_view_is_drawn_by_its_key_whatever_the_number_of_workers_and_where_it_starts() -> None:
-    stream = Stream((Part(source(), 1.0, make_training_transform(8, STILL)),), 10, (GRAIN,))
+    stream = Stream((Part(source(), 1.0, TrainingTransform(8, STILL)),), 10, (GRAIN,))
     plan = BatchPlan({MAIN: stream}, 1)
     whole = {step: batch.x for step, _, batch, _ in TrainLoader(plan, 0, False).from_step(0, 6)}
     loader = TrainLoader(plan, 2, False)
@@ -133,7 +133,7 @@ def test_a_stream_without_labels_has_none() -> None:
 
 @pytest.mark.parametrize("stream", ["one part", "two sources", "per domain"])
 def test_images_at_a_stroke_are_those_that_come_one_by_one(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    still = make_training_transform(8, STILL)
+    still = TrainingTransform(8, STILL)
     parts = {
         "one part": (Part(source(), 1.0, still),),
         "two sources": (Part(source(), 0.5, still), Part(source(12), 0.5, still)),

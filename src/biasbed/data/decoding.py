@@ -14,6 +14,7 @@ Answers: Which files are images, and how is one decoded?
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +46,10 @@ DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip 
 TOO_DEEP = "it has more than 8 bits per channel; convert it to 8 bits"
 # Rows decoded below the last one that is needed: chroma is smoothed over neighbouring rows. 16 are enough at any chroma
 # sampling and at an eighth of the size, and few compared with a photograph.
-BELOW = 16
+ROWS_BELOW = 16
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
 ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment: TEM, RST and SOI
-PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # above it Pillow refuses an image: a small file could fill the memory
+MOST_PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # above it Pillow refuses an image: a small file could fill the memory
 UPRIGHT = 1  # EXIF orientation of an image that is shown as it is stored
 # EXIF orientation -> what undoes Pillow's transposition to the upright image.
 UNDO: Mapping[int, Image.Transpose] = {
@@ -76,14 +77,17 @@ def open_file(path: Path) -> Picture:
 
 
 def open_content(path: Path, content: bytes) -> Picture:
-    """Open the image that a file's content is, without decoding it. Raises CorruptImage if it is no image."""
+    """Open an image from the content of its file, without decoding it. Raises CorruptImage if it is no image.
+
+    path: names the file in messages.
+    """
     if content[:2] == b"\xff\xd8":
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
         except ValueError:
             return _with_pillow(path, content)
-        frame = _frame(content)
-        if colours in COLOURS and height * width <= PIXELS and frame is not None:
+        frame = _find_frame_header(content)
+        if colours in COLOURS and height * width <= MOST_PIXELS and frame is not None:
             return JpegFile(path, content, height, width, frame)
     return _with_pillow(path, content)
 
@@ -107,46 +111,47 @@ class JpegFile:
     _decoded: dict[int, Tensor] = field(default_factory=dict, repr=False)  # several views need one decoding
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the file has its end marker after its frame header; a thumbnail's end marker comes before."""
         return self.content.rfind(b"\xff\xd9") > self.frame
 
     def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
         if shrink in self._decoded:
             return self._decoded[shrink]
-        height = self.height if rows is None else -(-(rows + BELOW) // BELOW) * BELOW
-        if height < self.height and self.is_whole:  # Pillow decides about truncated files
+        height = self.height if rows is None else math.ceil((rows + ROWS_BELOW) / ROWS_BELOW) * ROWS_BELOW
+        if height < self.height and self.is_complete:  # Pillow decides about truncated files
             return self._decode(shrink, height)
         self._decoded[shrink] = self._decode(shrink, self.height)
         return self._decoded[shrink]
 
     def _decode(self, shrink: int, height: int) -> Tensor:
+        """Decode the upper `height` rows of the file, with sides `shrink` times smaller: uint8 [3,h,w]."""
         least = {} if shrink == 1 else {"min_height": -(-height // shrink), "min_width": -(-self.width // shrink)}
-        partly = height < self.height
-        content = self._lowered(height) if partly else self.content
+        is_part = height < self.height
+        content = self._with_height(height) if is_part else self.content
         try:  # strict decoding would report the rows that are left over
-            decoded = simplejpeg.decode_jpeg(content, "RGB", min_factor=float(shrink), **least, strict=not partly)
+            decoded = simplejpeg.decode_jpeg(content, "RGB", min_factor=float(shrink), **least, strict=not is_part)
         except ValueError:  # damaged: Pillow, as in torchvision's loaders, decides whether it can be decoded
             return _with_pillow(self.path, self.content).pixels()
         return torch.from_numpy(decoded).permute(2, 0, 1)
 
-    def _lowered(self, height: int) -> bytes:
+    def _with_height(self, height: int) -> bytes:
         """Return the content with another height in the frame header."""
         offset = self.frame + 5
         return b"".join((self.content[:offset], height.to_bytes(2, "big"), self.content[offset + 2 :]))
 
 
-def _frame(content: bytes) -> int | None:
+def _find_frame_header(content: bytes) -> int | None:
     """Return the offset of a JPEG file's frame header (ITU T.81, B.2.2); None if its segments do not lead to one."""
     offset = 2
     while content[offset : offset + 1] == b"\xff" and offset + 9 <= len(content):
-        kind = content[offset + 1]
-        if kind in FRAMES:
+        marker = content[offset + 1]
+        if marker in FRAMES:
             return offset
         length = int.from_bytes(content[offset + 2 : offset + 4], "big")
-        if kind == 0xFF:  # any number of fill bytes may precede a marker
+        if marker == 0xFF:  # any number of fill bytes may precede a marker
             offset += 1
-        elif kind in ALONE:
+        elif marker in ALONE:
             offset += 2
         elif length < 2:
             return None
@@ -182,6 +187,7 @@ PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 def _with_pillow(path: Path, content: bytes) -> PillowFile:
+    """Open an image by Pillow. Raises CorruptImage if it is no image, or if it has more than 8 bits per channel."""
     image: Image.Image
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)

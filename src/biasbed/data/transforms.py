@@ -13,7 +13,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,27 +26,28 @@ from biasbed.data.views import Jitter
 from biasbed.errors import UnfitImage, UsageError
 
 Transform = Callable[[Picture], Tensor]
-USUAL = 224 / 256  # share of the short side that a centre crop keeps
+USUAL_CROP = 224 / 256  # share of the short side that a centre crop keeps
 # Test images are decoded at no less than twice their final size, so that pixels differ by at most one level from those
 # of a full decoding. Training crops, which are random anyway, are decoded at no less than their final size.
 MARGIN = 2
 GREY = 128  # level beside an image, timm's for a mean of 0.5
-REACH = 3  # coarse pixels beyond the last one that a resize may read, and one for rounding
+REACH = 3  # coarse pixels that a resize may read beyond the last one: two, and one for rounding
 
 
-class Training:
+class TrainingTransform:
     """Random crop, flip and change of colours, as configured. Without a crop, a plain resize."""
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
-        self._cut = RandomCrop(size, augment) if augment.crop else _shifted(size, augment.padding)
-        change = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
-        self._colour = Jitter(Jitter.Settings(**change, grey=augment.grey))
+        self._crop = RandomCrop(size, augment) if augment.crop else _resize_and_shift(size, augment.padding)
+        strengths = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
+        self._change_colour = Jitter(Jitter.Settings(**strengths, grey=augment.grey))
 
     def __call__(self, picture: Picture) -> Tensor:
-        image = self._cut(picture)
-        image = image.flip(-1) if self.augment.flip and torch.rand(1) < 0.5 else image
-        return self._colour(image) if self._changes_colour else image
+        image = self._crop(picture)
+        if self.augment.flip and torch.rand(1) < 0.5:
+            image = image.flip(-1)
+        return self._change_colour(image) if self._changes_colour else image
 
     @property
     def _changes_colour(self) -> bool:
@@ -55,10 +56,10 @@ class Training:
     @property
     def channels(self) -> tuple[int, ...] | None:
         """Numbers of channels that the transform accepts; None for any."""
-        return self._colour.channels if self._changes_colour else None
+        return self._change_colour.channels if self._changes_colour else None
 
     @property
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         """True if the transform changes images at random; otherwise it only resizes them."""
         return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._changes_colour
 
@@ -70,8 +71,8 @@ class SquareResize:
         self.size, self.interpolation = size, interpolation
 
     def __call__(self, picture: Picture) -> Tensor:
-        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * self.size))
-        return _resized(image, [self.size, self.size], self.interpolation)
+        image = picture.pixels(_choose_shrink(min(picture.height, picture.width), MARGIN * self.size))
+        return _resize(image, [self.size, self.size], self.interpolation)
 
 
 class Exact:
@@ -82,42 +83,35 @@ class Exact:
 
     def __call__(self, picture: Picture) -> Tensor:
         if (picture.height, picture.width) != (self.size, self.size):
-            where = getattr(picture, "path", "an image")
-            should = f"{self.size} x {self.size}"
-            raise UnfitImage(f"{where} is {picture.width} x {picture.height} pixels, and its data set's are {should}")
+            name = getattr(picture, "path", "an image")
+            expected = f"{self.size} x {self.size}"
+            raise UnfitImage(f"{name} is {picture.width} x {picture.height} pixels, and its data set's are {expected}")
         return picture.pixels()
 
 
 def make_example(transform: Transform, channels: int) -> Picture:
-    """Make a grey picture that the transform accepts."""
+    """Make a grey picture that the transform accepts: of the exact size if it needs one, else 300 x 400 pixels."""
     height, width = (transform.size, transform.size) if isinstance(transform, Exact) else (300, 400)
     return Decoded(torch.full((channels, height, width), 128, dtype=torch.uint8))
 
 
-def make_training_transform(size: int, augment: Augment) -> Training:
-    """Make the transform of training images."""
-    return Training(size, augment)
-
-
 def with_size(transform: Transform, size: int) -> Transform:
-    """Change the image size of a training transform. Raises UsageError for a suite's own function."""
-    if isinstance(transform, Training):
-        return Training(size, transform.augment)
+    """Return a training transform to images of another size. Raises UsageError for a suite's own function."""
+    if isinstance(transform, TrainingTransform):
+        return TrainingTransform(size, transform.augment)
     raise UsageError(f"images of {size} pixels are asked for, and this suite makes them of one size")
 
 
 def is_random(transform: Transform) -> bool:
     """Return True if the transform changes pictures at random."""
-    return isinstance(transform, Training) and transform.draws
+    return isinstance(transform, TrainingTransform) and transform.is_random
 
 
 def is_identity(transform: Transform, height: int, width: int) -> bool:
     """Return True if pictures of this size pass unchanged, so that many can be loaded at once."""
-    return (
-        isinstance(transform, Training | SquareResize)
-        and not is_random(transform)
-        and transform.size == height == width
-    )
+    if not isinstance(transform, TrainingTransform | SquareResize) or is_random(transform):
+        return False
+    return transform.size == height == width
 
 
 class RandomCrop:
@@ -129,34 +123,33 @@ class RandomCrop:
 
     def __call__(self, picture: Picture) -> Tensor:
         box = self._draw.make_params([torch.empty((3, picture.height, picture.width), device="meta")])
-        return _part(picture, (box["top"], box["left"], box["height"], box["width"]), self.size, "bilinear", 1)
+        return _crop_and_resize(picture, Box(**box), self.size, "bilinear", 1)
 
 
-def _shifted(size: int, padding: int) -> Transform:
+def _resize_and_shift(size: int, padding: int) -> Transform:
     """Make a resize followed by a random shift of up to `padding` pixels; uncovered pixels are black."""
-    fit = SquareResize(size)
-    return v2.Compose([fit, v2.RandomCrop(size, padding)]) if padding else fit
+    resize = SquareResize(size)
+    return v2.Compose([resize, v2.RandomCrop(size, padding)]) if padding else resize
 
 
 class CentreCrop:
-    """Resize of the short side (by default to size / `USUAL`), then a centre crop."""
+    """Resize of the short side (by default to size / `USUAL_CROP`), then a centre crop."""
 
     def __init__(self, size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> None:
         self.size, self.interpolation = size, interpolation
-        self.short = resize or round(size / USUAL)
+        self.short_side = resize or round(size / USUAL_CROP)
 
     def __call__(self, picture: Picture) -> Tensor:
-        least, size = min(picture.height, picture.width), self.size
-        target = [int(self.short * side / least) for side in (picture.height, picture.width)]
+        short_side, size = min(picture.height, picture.width), self.size
+        target = [int(self.short_side * side / short_side) for side in (picture.height, picture.width)]
         top, left = (round((side - size) / 2) for side in target)
-        shrink = _shrink(least, MARGIN * self.short)
-        rows = _needed(top + size, picture.height, target[0])
-        image = picture.pixels(shrink, rows)
-        full = _full_size(picture, image, shrink)
         # Pixels below and to the right of the crop that do not contribute to it are neither decoded nor resized.
-        bottom, right = _needed(top + size, full[0], target[0]), _needed(left + size, full[1], target[1])
-        image = image[..., :bottom, :right]
-        return _resized(image, target, self.interpolation, full)[..., top : top + size, left : left + size]
+        shrink = _choose_shrink(short_side, MARGIN * self.short_side)
+        image = picture.pixels(shrink, _needed_pixels(top + size, picture.height, target[0]))
+        height, width = full = _full_size(picture, image, shrink)
+        bottom, right = _needed_pixels(top + size, height, target[0]), _needed_pixels(left + size, width, target[1])
+        image = _resize(image[..., :bottom, :right], target, self.interpolation, full)
+        return image[..., top : top + size, left : left + size]
 
 
 class Squash:
@@ -166,9 +159,9 @@ class Squash:
         self.size, self.resize, self.interpolation = size, resize, interpolation
 
     def __call__(self, picture: Picture) -> Tensor:
-        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * self.resize))
+        image = picture.pixels(_choose_shrink(min(picture.height, picture.width), MARGIN * self.resize))
         start, size = round((self.resize - self.size) / 2), self.size
-        image = _resized(image, [self.resize, self.resize], self.interpolation)
+        image = _resize(image, [self.resize, self.resize], self.interpolation)
         return image[..., start : start + size, start : start + size]
 
 
@@ -181,8 +174,8 @@ class Border:
     def __call__(self, picture: Picture) -> Tensor:
         ratio = max(picture.height, picture.width) / self.resize
         target = [max(1, round(side / ratio)) for side in (picture.height, picture.width)]
-        image = picture.pixels(_shrink(max(picture.height, picture.width), MARGIN * self.resize))
-        image = _resized(image, target, self.interpolation)
+        image = picture.pixels(_choose_shrink(max(picture.height, picture.width), MARGIN * self.resize))
+        image = _resize(image, target, self.interpolation)
         for axis, side in zip((-2, -1), target, strict=True):
             start = round((side - self.size) / 2)
             image = image.narrow(axis, max(start, 0), min(side, self.size))
@@ -201,36 +194,49 @@ class CropThenResize:
     def __call__(self, picture: Picture) -> Tensor:
         side = int(self.share * min(picture.height, picture.width))
         top, left = (picture.height - side) // 2, (picture.width - side) // 2
-        return _part(picture, (top, left, side, side), self.size, self.interpolation, MARGIN)
+        return _crop_and_resize(picture, Box(top, left, side, side), self.size, self.interpolation, MARGIN)
 
 
-def make_photo_transform(image_size: int, how: Preprocess) -> tuple[Transform, str]:
-    """Return (test transform of photographs of any size, its description)."""
-    size = image_size if how.size == "auto" else int(how.size)
-    resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
+class DescribedTransform(NamedTuple):
+    """Test transform, and its description for records and reports."""
+
+    transform: Transform
+    description: str
+
+
+def make_photo_transform(image_size: int, settings: Preprocess) -> DescribedTransform:
+    """Make the test transform of photographs of any size."""
+    size = image_size if settings.size == "auto" else int(settings.size)
+    resize = round(size / USUAL_CROP) if settings.resize == "auto" else int(settings.resize)
+    interpolation = settings.interpolation
     _refuse_padding("preprocess", resize, size)
-    if how.crop_first:
-        share = USUAL if how.resize == "auto" else size / resize
-        description = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
-        return CropThenResize(size, share, how.interpolation), description
-    if how.crop == "squash":
-        return Squash(size, resize, how.interpolation), f"both sides {resize}, centre {size}, {how.interpolation}"
-    if how.crop == "border":
-        description = f"long side {resize}, centre {size} on grey, {how.interpolation}"
-        return Border(size, resize, how.interpolation), description
-    return CentreCrop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
+    if settings.crop_first:
+        share = USUAL_CROP if settings.resize == "auto" else size / resize
+        description = f"centre {share:.4g} of the short side, resized to {size}, {interpolation}"
+        return DescribedTransform(CropThenResize(size, share, interpolation), description)
+    if settings.crop == "squash":
+        description = f"both sides {resize}, centre {size}, {interpolation}"
+        return DescribedTransform(Squash(size, resize, interpolation), description)
+    if settings.crop == "border":
+        description = f"long side {resize}, centre {size} on grey, {interpolation}"
+        return DescribedTransform(Border(size, resize, interpolation), description)
+    return _make_centre_crop(size, resize, interpolation)
 
 
-def make_stimulus_transform(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
-    """Return (test transform of square stimuli, its description)."""
-    size = image_size if how.size == "auto" else int(how.size)
-    if how.resize is None:
-        return SquareResize(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
-    _refuse_padding("stimuli", how.resize, size)
-    return (
-        CentreCrop(size, how.resize, how.interpolation),
-        f"short side {how.resize}, centre {size}, {how.interpolation}",
-    )
+def make_stimulus_transform(image_size: int, settings: StimuliPreprocess) -> DescribedTransform:
+    """Make the test transform of square stimuli."""
+    size = image_size if settings.size == "auto" else int(settings.size)
+    interpolation = settings.interpolation
+    if settings.resize is None:
+        description = f"as it is, or resized to {size}, {interpolation}"
+        return DescribedTransform(SquareResize(size, interpolation), description)
+    _refuse_padding("stimuli", settings.resize, size)
+    return _make_centre_crop(size, settings.resize, interpolation)
+
+
+def _make_centre_crop(size: int, resize: int, interpolation: Interpolation) -> DescribedTransform:
+    description = f"short side {resize}, centre {size}, {interpolation}"
+    return DescribedTransform(CentreCrop(size, resize, interpolation), description)
 
 
 def _refuse_padding(group: str, resize: int, size: int) -> None:
@@ -247,52 +253,64 @@ def shrink(image: Tensor, size: int) -> Tensor:
     return resized
 
 
-def _part(
-    picture: Picture, box: tuple[int, int, int, int], size: int, interpolation: Interpolation, margin: int
-) -> Tensor:
-    """Crop and resize a picture to [C,size,size]; `box` is (top, left, height, width) in the picture's pixels."""
-    top, left, height, width = box
-    shrink = _shrink(min(height, width), margin * size)
-    image = picture.pixels(shrink, top + height)
-    full = _full_size(picture, image, shrink)
-    down, across = full[0] / picture.height, full[1] / picture.width  # 1 unless the decoder shrank the picture
-    top, bottom = round(top * down), max(round((top + height) * down), round(top * down) + 1)
-    left, right = round(left * across), max(round((left + width) * across), round(left * across) + 1)
-    return _resized(image[..., top:bottom, left:right], [size, size], interpolation)
+class Box(NamedTuple):
+    """Rectangle of a picture, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+def _crop_and_resize(picture: Picture, box: Box, size: int, interpolation: Interpolation, margin: int) -> Tensor:
+    """Crop a box from a picture and resize it to [C,size,size]. margin: least ratio of decoded sides to `size`."""
+    shrink = _choose_shrink(min(box.height, box.width), margin * size)
+    image = picture.pixels(shrink, box.top + box.height)
+    height, width = _full_size(picture, image, shrink)
+    down, across = height / picture.height, width / picture.width  # 1 unless the decoder shrank the picture
+    top, left = round(box.top * down), round(box.left * across)
+    bottom = max(round((box.top + box.height) * down), top + 1)
+    right = max(round((box.left + box.width) * across), left + 1)
+    return _resize(image[..., top:bottom, left:right], [size, size], interpolation)
 
 
 def _full_size(picture: Picture, image: Tensor, shrink: int) -> tuple[int, int]:
-    """Return the (height, width) that the full picture has at the scale of its decoded part."""
-    across = image.shape[-1]
-    return (picture.height if across == picture.width else -(-picture.height // shrink)), across
+    """Return the (height, width) that the full picture has at the scale of its decoded upper part."""
+    width = image.shape[-1]
+    height = picture.height if width == picture.width else -(-picture.height // shrink)
+    return height, width
 
 
-def _needed(end: int, have: int, target: int) -> int:
-    """Return how many of `have` source pixels the first `end` of `target` pixels need, plus a margin."""
-    return min(have, math.ceil(end * have / target + REACH * max(1, have / target)))
+def _needed_pixels(end: int, sources: int, targets: int) -> int:
+    """Return the number of leading pixels of an axis that its first `end` pixels depend on after a resize.
+
+    The resize turns `sources` pixels into `targets`.
+    """
+    return min(sources, math.ceil(end * sources / targets + REACH * max(1, sources / targets)))
 
 
-def _resized(
+def _resize(
     image: Tensor, size: list[int], interpolation: Interpolation, full: tuple[int, int] | None = None
 ) -> Tensor:
-    """Resize an image to `size`.
+    """Resize an image [C,h,w] to `size`, [height, width].
 
-    full: (height, width) of the complete image, if `image` is only its upper left part; `size` is then that of all.
+    full: (height, width) of the complete image if `image` is only its upper left part. `size` is then the size of the
+    complete image, and the result is the resized part.
     """
     sides = list(image.shape[-2:]) if full is None else list(full)
     if sides == size:
         return image
     if image.stride(0) == 1:  # channels last, as decoders return it: resizing is fastest if the image is contiguous
         image = image[None].contiguous(memory_format=torch.channels_last)[0]
-    to: dict[str, Any] = {"size": size}
+    target: dict[str, Any] = {"size": size}
     if list(image.shape[-2:]) != sides:  # rounding down then gives at least the requested size
-        to = {"scale_factor": [(new + 1e-6) / old for new, old in zip(size, sides, strict=True)]}
-    return functional.interpolate(image[None], **to, mode=interpolation, antialias=True)[0]
+        target = {"scale_factor": [(new + 1e-6) / old for new, old in zip(size, sides, strict=True)]}
+    return functional.interpolate(image[None], **target, mode=interpolation, antialias=True)[0]
 
 
-def _shrink(have: int, need: int) -> int:
-    """Return the factor by which a decoder may shrink `have` pixels so that at least `need` are left."""
-    return next((factor for factor in (8, 4, 2) if have // factor >= need), 1)
+def _choose_shrink(side: int, least: int) -> int:
+    """Return the largest factor (8, 4, 2 or 1) by which a decoder may shrink `side` pixels so that `least` are left."""
+    return next((factor for factor in (8, 4, 2) if side // factor >= least), 1)
 
 
 def key_seed(*key: int) -> int:

@@ -303,12 +303,12 @@ def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
 
 
 def _settings(size: int, resize: int | None = None, interpolation: str = "bilinear") -> dict[str, Any]:
-    from biasbed.data.transforms import USUAL
+    from biasbed.data.transforms import USUAL_CROP
 
     return {
         "image_size": size,
         "preprocess.size": size,
-        "preprocess.resize": resize or round(size / USUAL),
+        "preprocess.resize": resize or round(size / USUAL_CROP),
         "preprocess.interpolation": "bicubic" if interpolation == "bicubic" else "bilinear",
         "stimuli.interpolation": "bicubic" if interpolation == "bicubic" else "bilinear",
     }

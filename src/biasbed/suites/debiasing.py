@@ -158,7 +158,7 @@ class Debiasing(Suite[DebiasingSettings]):
             task=MULTI_CLASS,
             training={data.name: lambda: train, HALF: functools.partial(_validation_half, parts.lent)},
             train_name=data.name,
-            train_transform=transforms.make_training_transform(config.image_size, config.augment),
+            train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=(validation,),
             sets=(test,),
             monitor=str(MetricName("val", monitor, validation.name)),

@@ -69,7 +69,7 @@ class Demo(Suite[DemoSettings]):
             task=MultiClass(),
             training={name: functools.partial(images, split) for name, split in TRAINING.items()},
             train_name=train_name,
-            train_transform=transforms.make_training_transform(config.image_size, config.augment),
+            train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=(validation,),
             sets=sets,
             monitor=str(record.MetricName("val", "accuracy", "val")),

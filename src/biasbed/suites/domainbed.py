@@ -149,7 +149,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         config, held_out = self.config, self.held_out()
         domains = self.set_of_domains.open_domains(self.data_root, self._seed, config.image_size)
         augmented, plain = (
-            transforms.make_training_transform(config.image_size, config.augment),
+            transforms.TrainingTransform(config.image_size, config.augment),
             transforms.SquareResize(config.image_size),
         )
         in_parts, ins, outs = {}, [], []

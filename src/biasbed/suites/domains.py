@@ -183,7 +183,7 @@ class Domains(HoldingOut[D]):
             task=MultiClass(),
             training={self.data: functools.cache(lambda: self.training(train_parts))},
             train_name=self.data,
-            train_transform=transforms.make_training_transform(config.image_size, config.augment),
+            train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=tuple(validation),
             sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in domains.items()),
             monitor=str(record.DOMAINS_MONITOR),

@@ -69,7 +69,7 @@ class FileSuite(Suite[F]):
             task=task,
             training={} if train is None else {train.name: lambda: train},
             train_name="none" if images is None else images.name,
-            train_transform=transforms.make_training_transform(config.image_size, config.augment),
+            train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=() if validation is None else (validation,),
             sets=tuple(sets),
             monitor="" if validation is None else str(record.MetricName("val", task.measures[0], validation.name)),

@@ -79,7 +79,7 @@ def opened(data: Path, home: Path, form: str = "whole") -> FolderSource:
 
 
 def first_epoch(source: FolderSource, workers: int = 0) -> list[torch.Tensor]:
-    stream = Stream((Part(source, 1.0, transforms.make_training_transform(24, Augment())),), 4)
+    stream = Stream((Part(source, 1.0, transforms.TrainingTransform(24, Augment())),), 4)
     loader = TrainLoader(BatchPlan({MAIN: stream}, 7), workers, False)
     batches = [batch.x for _, _, batch, _ in loader.from_step(0, stream.steps_per_epoch)]
     loader.close()
