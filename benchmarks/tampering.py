@@ -29,7 +29,8 @@ from biasbed.analysis.tables.check import check_table
 from biasbed.analysis.tables.findings import TableFinding
 from biasbed.analysis.tables.formats import read_grids
 from biasbed.analysis.tables.grid import Grid
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers
+from biasbed.analysis.tables.printed import PrintedNumbers
+from biasbed.analysis.tables.scores import Score
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand_grid
 from biasbed.errors import UsageError
@@ -95,21 +96,21 @@ class Edit:
             start = next(number for number in range(start, len(self.grid.rows)) if self.grid.rows[number] == row) + 1
             self._rows.append(start - 1)
 
-    def copy_cell(self, source: Printed, target: Printed) -> None:
+    def copy_cell(self, source: Score, target: Score) -> None:
         text = self.body.grid.rows[source.row][source.column]
         self.grid.rows[self._rows[target.row]][target.column] = text
 
-    def write(self, cell: Printed, figure: str) -> None:
+    def write(self, cell: Score, figure: str) -> None:
         """Put a figure in place of the first one of a cell."""
         row = self.grid.rows[self._rows[cell.row]]
         row[cell.column] = row[cell.column].replace(first_figure(cell), figure, 1)
 
-    def move_bold(self, cell: Printed, target: Printed) -> None:
+    def move_bold(self, cell: Score, target: Score) -> None:
         self.grid.bold.discard((self._rows[cell.row], cell.column))
         self.grid.bold.add((self._rows[target.row], target.column))
 
 
-def first_figure(cell: Printed) -> str:
+def first_figure(cell: Score) -> str:
     """Return the first figure of a cell, as printed."""
     start = next(position for position, sign in enumerate(cell.text) if sign.isdigit())
     end = start

@@ -23,7 +23,8 @@ from biasbed.analysis.tables.check_averages import (
 from biasbed.analysis.tables.check_bold import bold_contests, unsupported_claims, wrong_bold
 from biasbed.analysis.tables.findings import CLAIM, Checked, TableFinding, make_finding
 from biasbed.analysis.tables.markup import without_citation
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers, PrintedSet
+from biasbed.analysis.tables.printed import PrintedNumbers, PrintedSet
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import listed
 
 FEW_OUTSIDE = 2  # numbers outside of a range that others keep, up to which they are errors and not the range wrong
@@ -68,7 +69,7 @@ def bounded_scale(table: PrintedNumbers) -> float | None:
     return None
 
 
-def _bounded(table: PrintedNumbers) -> list[Printed]:
+def _bounded(table: PrintedNumbers) -> list[Score]:
     """Return the numbers that may be shares: those of no measure that has another range.
 
     Where most columns are shares of 1, columns above 1 are of another measure, such as the mean rank.
@@ -127,7 +128,7 @@ def moved_points(table: PrintedNumbers) -> list[TableFinding]:
     return findings
 
 
-def _form(cell: Printed) -> tuple[int, int]:
+def _form(cell: Score) -> tuple[int, int]:
     """Return the number of digits behind and before the decimal point."""
     return cell.digits, len(f"{int(abs(cell.value))}") if abs(cell.value) >= 1 else 0
 
@@ -233,7 +234,7 @@ def _images(described: PrintedSet) -> tuple[str, ...]:
     return described.block, described.name
 
 
-def _copied_line(table: PrintedNumbers, cell: Printed, first: str, second: str, count: int) -> TableFinding:
+def _copied_line(table: PrintedNumbers, cell: Score, first: str, second: str, count: int) -> TableFinding:
     """Return the finding on a method with the numbers of another; a cell of it tells the place."""
     row, column, line = table.position(cell)
     others = "the other number" if count == 1 else f"all other {count} numbers"

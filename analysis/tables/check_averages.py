@@ -1,4 +1,4 @@
-"""Printed averages: what each is the mean of, by most of its own lines, and the lines where it is not."""
+"""Score averages: what each is the mean of, by most of its own lines, and the lines where it is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.findings import TableFinding, make_finding
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers, number_text
+from biasbed.analysis.tables.printed import PrintedNumbers, number_text
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import listed
 
 FEW_LINES = 3  # lines up to which one may differ
@@ -26,8 +27,8 @@ class AverageLine(NamedTuple):
     """An average and the mean of its parts on one method."""
 
     method: int
-    cell: Printed
-    parts: tuple[Printed, ...]
+    cell: Score
+    parts: tuple[Score, ...]
 
     @property
     def mean(self) -> float:
@@ -106,7 +107,7 @@ def _lines(table: PrintedNumbers, of_set: int, parts: Sequence[int]) -> tuple[Av
 
 def _candidates(table: PrintedNumbers, of_set: int) -> list[tuple[int, ...]]:
     """Return what an average may be the mean of: all, those below the same head, those just before or behind it."""
-    order = _in_table_order(table)
+    order = table.in_order()
     path = table.sets[of_set].path
     groups: dict[tuple[object, ...], list[int]] = {}
     averages = []
@@ -144,14 +145,6 @@ def _candidates(table: PrintedNumbers, of_set: int) -> list[tuple[int, ...]]:
 def _up_to_average(table: PrintedNumbers, order: Sequence[int]) -> tuple[int, ...]:
     """Return the scores up to the next average."""
     return tuple(itertools.takewhile(lambda sibling: not table.sets[sibling].is_average, order))
-
-
-def _in_table_order(table: PrintedNumbers) -> list[int]:
-    places: dict[int, int] = {}
-    for (_, of_set), cell in table.cells.items():
-        position = cell.column if table.are_lines_methods else cell.row
-        places[of_set] = min(position, places.get(of_set, position))
-    return sorted(places, key=lambda of_set: places[of_set])
 
 
 def wrong_averages(table: PrintedNumbers, averages: Sequence[AverageColumn]) -> list[TableFinding]:
@@ -218,7 +211,7 @@ def swapped_heads(table: PrintedNumbers, averages: Sequence[AverageColumn]) -> l
     """Return columns of averages that are no means, and would be if two heads were exchanged."""
     recognized = {average.of_set for average in averages}
     findings = []
-    order = _in_table_order(table)
+    order = table.in_order()
     tried = 0
     named = [of_set for of_set in order if _is_named_average(table, of_set)]
     for of_set in named if 2 * len(named) < len(order) else ():  # else the word says that all are means of runs

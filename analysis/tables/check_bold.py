@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from biasbed.analysis.tables.check_averages import AverageColumn
 from biasbed.analysis.tables.findings import CLAIM, TableFinding, make_finding
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers
+from biasbed.analysis.tables.printed import PrintedNumbers
+from biasbed.analysis.tables.scores import Score
 
 KEPT = 2 / 3  # share of data sets whose bold number is the best, from which on bold says so
 MOST_SETS = 16  # up to which every assignment of signs is counted
@@ -21,8 +22,8 @@ Contest = tuple[int, str]  # data set, and the part of the methods that is compa
 class Contests:
     """Bold numbers of each data set (and part of the methods) with the others there."""
 
-    bold: dict[Contest, list[Printed]] = field(default_factory=dict)
-    others: dict[Contest, list[Printed]] = field(default_factory=dict)
+    bold: dict[Contest, list[Score]] = field(default_factory=dict)
+    others: dict[Contest, list[Score]] = field(default_factory=dict)
     is_lower: dict[int, bool] = field(default_factory=dict)  # by data set
     wrong: list[Contest] = field(default_factory=list)
     is_kept: bool = False  # bold is the best, by most data sets
@@ -56,7 +57,7 @@ def _contests_of(table: PrintedNumbers, names: Sequence[str]) -> Contests:
     contests.is_lower = _directions(table, contests)
     references = _references(table, contests)
     for key, cells in contests.others.items():
-        contests.others[key] = [cell for cell in cells if _method_place(table, cell) not in references]
+        contests.others[key] = [cell for cell in cells if table.line_of(cell) not in references]
     contests.bold = {key: cells for key, cells in contests.bold.items() if contests.others[key]}
     for key in contests.bold:
         if _is_wrong(contests, key, contests.is_lower[key[0]]):
@@ -79,10 +80,6 @@ def _is_best_of_methods(table: PrintedNumbers) -> bool:
             wrong[0] += max(others) > max(bold)
             wrong[1] += min(others) < min(bold)
     return min(wrong) == 0 and num_marked > 1 and 2 * num_marked > len(table.methods)
-
-
-def _method_place(table: PrintedNumbers, cell: Printed) -> int:
-    return cell.row if table.are_lines_methods else cell.column
 
 
 def _is_wrong(contests: Contests, key: Contest, is_lower: bool) -> bool:
@@ -122,14 +119,14 @@ def _references(table: PrintedNumbers, contests: Contests) -> set[int]:
     with_bold: set[int] = set()
     for cells in contests.bold.values():
         for cell in cells:
-            with_bold.add(_method_place(table, cell))
+            with_bold.add(table.line_of(cell))
     wins: dict[int, int] = {}
     for key, bold in contests.bold.items():
         is_lower = contests.is_lower[key[0]]
         for cell in contests.others[key]:
             worst = max(sibling.value for sibling in bold) if is_lower else min(sibling.value for sibling in bold)
             if cell.value < worst if is_lower else cell.value > worst:
-                position = _method_place(table, cell)
+                position = table.line_of(cell)
                 wins[position] = wins.get(position, 0) + 1
     return {position for position, count in wins.items() if count > 1 and position not in with_bold}
 
@@ -144,16 +141,11 @@ def wrong_bold(table: PrintedNumbers, contests: Contests) -> list[TableFinding]:
         worse = [
             cell for cell in contests.bold[key] if (cell.value > best.value if is_lower else cell.value < best.value)
         ]
-        method = _method_name(table, best)
+        method = table.method_name(best)
         for cell in worse:
             text = f"is bold and not the best of {table.sets[key[0]].name}: {method} has {best.text}"
             findings.append(make_finding(table, cell, "bold", best.text, text))
     return findings
-
-
-def _method_name(table: PrintedNumbers, cell: Printed) -> str:
-    row, column, _ = table.position(cell)
-    return row if table.are_lines_methods else column
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -173,7 +165,7 @@ def unsupported_claims(
 
 
 def _within_deviation(
-    table: PrintedNumbers, key: Contest, best: Printed, contests: Contests, alpha: float
+    table: PrintedNumbers, key: Contest, best: Score, contests: Contests, alpha: float
 ) -> TableFinding | None:
     """Return a finding if the second best number is within the deviations of the bold one."""
     rivals = [cell for cell in contests.others[key] if cell.spread is not None]
@@ -184,7 +176,7 @@ def _within_deviation(
     assert second.spread is not None
     difference = abs(best.value - second.value)
     error = math.hypot(best.spread, second.spread)
-    rival = f"{_method_name(table, second)} ({second.text})"
+    rival = f"{table.method_name(second)} ({second.text})"
     if best.num_runs > 1 and second.num_runs > 1 and error > 0:
         from scipy import stats
 
@@ -201,7 +193,7 @@ def _within_deviation(
     return make_finding(table, best, CLAIM, f"lead {difference:.3g}", text)
 
 
-def _deviation(table: PrintedNumbers, cell: Printed) -> float:
+def _deviation(table: PrintedNumbers, cell: Score) -> float:
     """Return the deviation of runs around a mean; a standard error times the root of their number."""
     return (cell.spread or 0.0) * (cell.num_runs**0.5 if table.is_standard_error else 1.0)
 
@@ -211,7 +203,7 @@ class Leader(NamedTuple):
 
     name: str
     mean: float
-    cell: Printed  # the average, else the number on the first data set
+    cell: Score  # the average, else the number on the first data set
     parts: tuple[float, ...]
 
 

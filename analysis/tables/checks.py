@@ -26,7 +26,7 @@ def _columns(table: Understood, without_direction: bool = False) -> dict[ColumnK
     columns: dict[ColumnKey, NumbersByRow] = {}
     for score in table.used:
         if not (without_direction and score.direction):
-            columns.setdefault(score.key, {})[score.method, score.seed] = score.score
+            columns.setdefault(score.key, {})[score.method, score.seed] = score.value
     if len(columns) > MOST_COMPARED:
         return {}
     return columns

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.scores import Score
 from biasbed.analysis.tables.settings import ReaderSettings
-from biasbed.analysis.tables.understood import Score, Understood, names_of_columns
-from biasbed.analysis.tables.user_scores import ScoreRow, Spread, UserScores, make_scores
+from biasbed.analysis.tables.understood import Understood, names_of_columns
+from biasbed.analysis.tables.user_scores import Spread, UserScores, make_scores
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
+MOST_RUNS = 10_000
 UNLIKE = 1000.0  # times that the numbers on one part of a data set may be those on another
 
 
@@ -31,7 +33,7 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     names = names_of_columns(scores)
     rows = []
     for score in scores:
-        rows.append(ScoreRow(score.method, names[score.key], score.seed, score.score, score.where))
+        rows.append(score._replace(dataset=names[score.key]))
     measures = {score.metric for score in scores}
     measure = next(iter(measures)) if len(measures) == 1 and "" not in measures else "score"
     directions: dict[str, str] = {}
@@ -151,7 +153,7 @@ def _refuse_unlike_parts(
     """Raise UsageError for parts of one data set whose numbers have unlike units, as their mean says nothing."""
     values: dict[str, list[float]] = {}
     for score in scores:
-        values.setdefault(names[score.key], []).append(abs(score.score))
+        values.setdefault(names[score.key], []).append(abs(score.value))
     medians: dict[str, dict[str, float]] = {}
     for name, block in blocks.items():
         medians.setdefault(block, {})[name] = statistics.median(values[name])
@@ -184,7 +186,7 @@ def _spreads(
     is_error = settings.spread == "standard_error" or (settings.spread == "auto" and table.is_standard_error)
     spreads = {}
     for score in scores:
-        count = settings.num_runs or score.num_runs
+        count = score.num_runs if settings.num_runs or 1 < score.num_runs < MOST_RUNS else 0
         if score.spread is not None and not score.seed:
             deviation = score.spread
             if is_error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.repeats import NamedNumber
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
@@ -22,23 +21,28 @@ _DIFFERENCES = {"gap", "drop", "degradation", "disparity"}  # none of which is b
 _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 
 
-def find_directions(
-    records: Sequence[NamedNumber], bold: set[tuple[int, int]], caption: str, source: str
-) -> tuple[dict[tuple[str, str, str], str], str]:
-    """Return the direction (yes: higher is better) of data sets that say none, by their keys, and a note.
+def find_directions(scores: Sequence[Score], caption: str, source: str) -> tuple[list[Score], str]:
+    """Return the scores with the direction of data sets that say none, if anything else says it, and a note.
 
-    bold: (row, column) of bold numbers. source: name of the file.
+    source: name of the file.
     """
-    unsaid: dict[tuple[str, str, str], list[NamedNumber]] = {}
-    for record in records:
-        if not record.meaning.direction:
-            unsaid.setdefault(record.set_key, []).append(record)
+    unsaid: dict[tuple[str, str, str], list[Score]] = {}
+    for score in scores:
+        if not score.direction:
+            unsaid.setdefault(score.key, []).append(score)
     if not unsaid:
-        return {}, ""
+        return list(scores), ""
+    directions, note = _directions_of(unsaid, caption, source)
+    return [score._replace(direction=score.direction or directions.get(score.key, "")) for score in scores], note
+
+
+def _directions_of(
+    unsaid: Mapping[tuple[str, str, str], Sequence[Score]], caption: str, source: str
+) -> tuple[dict[tuple[str, str, str], str], str]:
     stem = re.sub(r"\W*rates?$", "", re.sub(r"[\W_]+", " ", PurePath(source).stem)).rpartition(" ")[2]
     for direction, why in (
         (title_direction(caption), "by the words around the table"),
-        (_by_bold(unsaid, bold), "as the bold numbers are"),
+        (_by_bold(unsaid), "as the bold numbers are"),
         (title_direction(stem), "by the name of the file"),
     ):
         if direction:
@@ -46,37 +50,31 @@ def find_directions(
     return {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
 
 
-def turned_signs(records: Sequence[NamedNumber], body: Body) -> tuple[list[NamedNumber], str]:
-    """Return the records with higher as better on data sets whose gaps or drops are all below 0, and a note."""
+def turned_signs(scores: Sequence[Score], body: Body) -> tuple[list[Score], str]:
+    """Return the scores with higher as better on data sets whose gaps or drops are all below 0, and a note."""
     highest: dict[tuple[str, str, str], float] = {}
-    for record in records:
-        head = f"{body.name(record.column)} {body.grid.rows[record.row][0]}"
-        if record.meaning.direction == "no" and say.has_word(head, _DIFFERENCES) and not say.arrow(head):
-            highest[record.set_key] = max(record.value, highest.get(record.set_key, record.value))
+    for score in scores:
+        head = f"{body.name(score.column)} {body.grid.rows[score.row][0]}"
+        if score.direction == "no" and say.has_word(head, _DIFFERENCES) and not say.arrow(head):
+            highest[score.key] = max(score.value, highest.get(score.key, score.value))
     turned = {key for key, value in highest.items() if value < 0}
     if not turned:
-        return list(records), ""
-    result = []
-    for record in records:
-        meaning = replace(record.meaning, direction="yes")
-        result.append(replace(record, meaning=meaning) if record.set_key in turned else record)
+        return list(scores), ""
+    result = [score._replace(direction="yes") if score.key in turned else score for score in scores]
     names = listed([name for _, name, _ in sorted(turned)], 6)
     return result, f"higher is better on {names}: all differences are below 0, and 0 is none (`lower` says otherwise)"
 
 
-def contradicted_by_bold(
-    records: Sequence[NamedNumber], directions: Mapping[tuple[str, str, str], str], bold: set[tuple[int, int]]
-) -> str:
+def contradicted_by_bold(scores: Sequence[Score]) -> str:
     """Return a note on data sets whose bold number is the worst of all in the direction that they are read in."""
-    by_set: dict[tuple[str, str, str], list[NamedNumber]] = {}
-    for record in records:
-        by_set.setdefault(record.set_key, []).append(record)
+    by_set: dict[tuple[str, str, str], list[Score]] = {}
+    for score in scores:
+        by_set.setdefault(score.key, []).append(score)
     contradicted = []
-    for key, numbers in by_set.items():
-        said = numbers[0].meaning.direction or directions.get(key, "")
-        best, num_others = _extreme_of_bold(numbers, bold)
-        if best and num_others >= FEW_OTHERS - 1 and best != (said or "yes"):
-            contradicted.append(f"{numbers[0].meaning.name} ({'highest' if best == 'yes' else 'lowest'})")
+    for of_set in by_set.values():
+        best, num_others = _extreme_of_bold(of_set)
+        if best and num_others >= FEW_OTHERS - 1 and best != (of_set[0].direction or "yes"):
+            contradicted.append(f"{of_set[0].dataset} ({'highest' if best == 'yes' else 'lowest'})")
     if not contradicted:
         return ""
     return f"the bold number is the worst as it is read: {listed(contradicted, 6)}; is the direction right (`lower`)?"
@@ -93,12 +91,12 @@ def title_direction(text: str) -> str:
     return "no" if is_lower else "yes"
 
 
-def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[NamedNumber]], bold: set[tuple[int, int]]) -> str:
+def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[Score]]) -> str:
     """Return yes or no if the bold number of each data set is the highest, or the lowest; empty otherwise."""
     votes = {"yes": 0, "no": 0}
     num_others = 0
-    for numbers in unsaid.values():
-        best, count = _extreme_of_bold(numbers, bold)
+    for of_set in unsaid.values():
+        best, count = _extreme_of_bold(of_set)
         if best:
             num_others += count
             votes[best] += 1
@@ -107,10 +105,10 @@ def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[NamedNumber]], bold:
     return direction if is_sure else ""
 
 
-def _extreme_of_bold(numbers: Sequence[NamedNumber], bold: set[tuple[int, int]]) -> tuple[str, int]:
+def _extreme_of_bold(scores: Sequence[Score]) -> tuple[str, int]:
     """Return yes if the bold numbers are above all others, no if below; and the number of others."""
-    marked = [number.value for number in numbers if (number.row, number.column) in bold]
-    others = [number.value for number in numbers if (number.row, number.column) not in bold]
+    marked = [score.value for score in scores if score.is_bold]
+    others = [score.value for score in scores if not score.is_bold]
     if not marked or not others:
         return "", 0
     if min(marked) > max(others):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers
+from biasbed.analysis.tables.printed import PrintedNumbers
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import shown
 
 CLAIM = "claim"  # kind of a finding on a number that may be right, and does not show what it seems to
@@ -84,7 +85,7 @@ class Checked(NamedTuple):
         return "\n".join([self.sentence, *(f"  {line}" for line in self.lines)])
 
 
-def make_finding(table: PrintedNumbers, cell: Printed, kind: str, recomputed: str, text: str) -> TableFinding:
+def make_finding(table: PrintedNumbers, cell: Score, kind: str, recomputed: str, text: str) -> TableFinding:
     """Return a finding on a cell."""
     row, column, line = table.position(cell)
     return TableFinding(kind, row, column, cell.text, recomputed, text, line)

@@ -32,7 +32,7 @@ def condense(grid: Grid, settings: ReaderSettings) -> tuple[Grid, ReaderSettings
     cells = ParsedCells(body, find_decimal(texts, settings.decimal, grid.source), settings.value_in_cell)
     columns = find_columns(body, cells, settings)
     layout = find_layout(body, cells, columns, settings, is_export=False)
-    if layout.kind == "turned":
+    if layout.is_turned:
         raise UsageError(f"{grid.source}: has {len(grid.frame):,} lines, and no column says the method: say method=")
     keys = [column for column in dict.fromkeys([*columns.names, *columns.texts]) if column != columns.seed]
     _refuse_repeats(grid, body, keys, columns.seed)

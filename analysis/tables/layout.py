@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,11 @@ class Layout:
     name_column: int | None
     note: str
 
+    @property
+    def is_turned(self) -> bool:
+        """True if lines are data sets and columns methods."""
+        return self.kind == "turned"
+
 
 def find_layout(
     body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings, is_export: bool
@@ -32,8 +38,10 @@ def find_layout(
     """Return the layout of a table. Raises UsageError if it is unclear, or if no column or line can be a method."""
     layout = _find_layout(body, cells, columns, settings, is_export)
     corner = say.letters(body.leaf(layout.name_column or 0)).removesuffix("s")
-    if settings.rows == "auto" and (layout.kind == "turned" or corner in say.SEEDS):
+    if settings.rows == "auto" and (layout.is_turned or corner in say.SEEDS):
         _refuse_other_columns(body, columns)
+    if not layout.is_turned:
+        _refuse_other_heads(body, columns, settings)
     return layout
 
 
@@ -51,6 +59,23 @@ def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
             f"{body.grid.source}: no column says the method, and most columns are settings or costs "
             f"({listed(costs, 4)}): name it with method=, or say rows=datasets if {listed(names, 2)} are methods"
         )
+
+
+def _refuse_other_heads(body: Body, columns: TableColumns, settings: ReaderSettings) -> None:
+    """Raise UsageError for a head of measures that count in both directions, of a seed, or of a variant."""
+    for column in columns.scores:
+        head, leaf, reason = body.name(column), body.leaf(column), ""
+        if "↑" in head and "↓" in head and not (settings.has_directions or settings.value_in_cell):
+            reason = "has measures that count in both directions: leave it out with leave_out=, or say lower="
+        elif re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", leaf, re.I):
+            reason = "is a seed, and no data set: give a line per seed, with a column 'seed'"
+        elif say.is_ablation(leaf) and settings.rows == "auto":
+            reason = (
+                "is a variant of the methods, and no data set: say rows=datasets if all columns are methods, "
+                "rows=methods to read it as a data set, or leave_out="
+            )
+        if reason:
+            raise UsageError(f"{body.grid.source}: the column '{head}' {reason}")
 
 
 def _find_layout(

@@ -1,47 +1,18 @@
-"""Numbers of a table as printed, with the rounding that their digits leave: what `check` recomputes from."""
+"""Numbers of a table as printed, averages too, by method and data set: what `check` recomputes from."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.layout import Layout
-from biasbed.analysis.tables.repeats import NamedNumber
-from biasbed.analysis.tables.roles import ParsedCells
+from biasbed.analysis.tables.score_table import ScoreTable
+from biasbed.analysis.tables.scores import Score
 
-MOST_ITEMS = 10**9
-# Heads of the number of images that a score is a share of.
-ITEMS = {
-    *("images", "nimages", "numimages", "testimages", "samples", "nsamples", "numsamples", "testsamples", "testsize"),
-    *("items", "nitems", "numitems", "examples", "nexamples", "numexamples", "questions", "numquestions", "ntest"),
-}
 FEW_SHORT = 0.3  # share of numbers with fewer digits up to which they may have lost zeros at their end
-
-
-@dataclass
-class Printed:
-    """A number of a cell."""
-
-    row: int
-    column: int
-    text: str
-    value: float
-    digits: int  # behind the decimal sign
-    half: float  # half a unit of the last digit: how far the unrounded number may be away
-    is_bold: bool
-    spread: float | None = None
-    num_runs: int = 0  # behind the deviation; 0: the table does not say
-    num_items: int = 0  # images that a score is a share of; 0: the table does not say
-
-    @property
-    def spread_half(self) -> float:
-        """Half a unit of the last digit of the deviation."""
-        digits = len(repr(self.spread).partition(".")[2]) if self.spread is not None else 0
-        return 0.5 * 10.0**-digits
 
 
 class PrintedSet(NamedTuple):
@@ -66,21 +37,38 @@ class PrintedNumbers:
     are_lines_methods: bool
     methods: list[str] = field(default_factory=list)
     sets: list[PrintedSet] = field(default_factory=list)
-    cells: dict[tuple[int, int], Printed] = field(default_factory=dict)  # by method and set
+    cells: dict[tuple[int, int], Score] = field(default_factory=dict)  # by method and set
     is_standard_error: bool = False  # printed deviations are errors of means
     groups: list[list[str]] = field(default_factory=list)  # partitions of the methods: a name of its part for each
 
-    def numbers(self, of_set: int) -> dict[int, Printed]:
+    def numbers(self, of_set: int) -> dict[int, Score]:
         """Return the numbers on a set by method."""
         cells = ((method, self.cells.get((method, of_set))) for method in range(len(self.methods)))
         return {method: cell for method, cell in cells if cell is not None}
 
-    def position(self, cell: Printed) -> tuple[str, str, int]:
+    def in_order(self) -> list[int]:
+        """Return the sets in their order in the table, averages among them."""
+        places: dict[int, int] = {}
+        for (_, of_set), cell in self.cells.items():
+            position = cell.column if self.are_lines_methods else cell.row
+            places[of_set] = min(position, places.get(of_set, position))
+        return sorted(places, key=lambda of_set: places[of_set])
+
+    def position(self, cell: Score) -> tuple[str, str, int]:
         """Return the names of a cell's row and column, and its line in the file."""
         name = f"row {cell.row + 1}"
         if self.name_column is not None:
             name = self.body.grid.rows[cell.row][self.name_column] or name
-        return name, self.body.name(cell.column), self.body.grid.lines[cell.row]
+        return name, self.body.name(cell.column), cell.line
+
+    def line_of(self, cell: Score) -> int:
+        """Return the row or column of a cell's method."""
+        return cell.row if self.are_lines_methods else cell.column
+
+    def method_name(self, cell: Score) -> str:
+        """Return the method of a cell as printed."""
+        row, column, _ = self.position(cell)
+        return row if self.are_lines_methods else column
 
     def heads(self) -> list[tuple[str, tuple[str, str, str]]]:
         """Return the head of each set as the table has it, with its block, data set and measure."""
@@ -98,11 +86,12 @@ class PrintedNumbers:
 
         is_lower: by block, data set and measure.
         """
+        directions = {False: "yes", True: "no"}
         sets = []
         for described in self.sets:
             lower = is_lower.get((described.block, described.name, described.metric))
             if lower is not None and not described.is_average:
-                described = described._replace(direction="no" if lower else "yes", is_said=True)
+                described = described._replace(direction=directions[lower], is_said=True)
             sets.append(described)
         common = {described.direction for described in sets if described.is_said}
         for position, described in enumerate(sets):
@@ -111,146 +100,71 @@ class PrintedNumbers:
         return replace(self, sets=sets)
 
 
-class CellPlace(NamedTuple):
-    """Cell of a number that is no score."""
-
-    row: int
-    column: int
-    spread: float | None = None
-
-
-class _Builder:
-    """Collects the numbers of a table."""
-
-    def __init__(self, body: Body, cells: ParsedCells, layout: Layout, num_runs: int) -> None:
-        self.body, self.parsed, self.layout, self.num_runs = body, cells, layout, num_runs
-        self.table = PrintedNumbers(body.grid.source, body, layout.name_column, layout.kind != "turned")
-        self._methods: dict[tuple[str, str], int] = {}  # name and seed
-        self._sets: dict[tuple[object, ...], int] = {}
-        heads = [say.letters(body.leaf(column)) for column in range(body.grid.width)]
-        self._items_column = next((column for column, head in enumerate(heads) if head in ITEMS), None)
-        names = [say.letters(row[layout.name_column or 0]) for row in body.grid.rows]
-        self._items_row = next((row for row, name in enumerate(names) if name in ITEMS), None)
-
-    def method(self, name: str, seed: str) -> int:
-        """Return the number of a method, which is added."""
-        if (name, seed) not in self._methods:
-            self._methods[name, seed] = len(self.table.methods)
-            self.table.methods.append(name)
-        return self._methods[name, seed]
-
-    def add(self, method: int, key: tuple[object, ...], described: PrintedSet, number: NamedNumber | CellPlace) -> None:
-        """Add a number on a data set, which is added too. key: what no other data set has."""
-        if key not in self._sets:
-            self._sets[key] = len(self.table.sets)
-            self.table.sets.append(described)
-        row, column = number.row, number.column
-        parsed = self.parsed.number(row, column)
-        if parsed is None:
-            return
-        text = self.parsed.text(row, column)
-        half = 0.5 * 10.0 ** (_exponent(text) - parsed.digits)
-        is_bold = (row, column) in self.body.grid.bold
-        runs = self.num_runs or self._count(row, self.layout.columns.num_runs)
-        items = self._count(row, self._items_column) or self._count(self._items_row, column)
-        cell = Printed(row, column, text, parsed.value, parsed.digits, half, is_bold, number.spread, runs, items)
-        self.table.cells.setdefault((method, self._sets[key]), cell)
-
-    def _count(self, row: int | None, column: int | None) -> int:
-        """Return the whole number of a cell; 0 for none."""
-        number = self.parsed.number(row, column) if row is not None and column is not None else None
-        return int(number.value) if number is not None and 1 <= number.value < MOST_ITEMS else 0
-
-    def add_averages(self, records: Sequence[NamedNumber]) -> None:
-        """Add the averages, which the scores leave out: columns, or lines with such a name."""
-        columns, kind = self.layout.columns, self.layout.kind
-        rows = {record.row: self.method(record.method, record.seed) for record in records}
-        owner_of_column = {record.column: self.method(record.method, record.seed) for record in records}
-        if kind == "straight":
-            for row, method in rows.items():
-                measure = self.body.grid.rows[row][columns.metric] if columns.metric is not None else ""
-                for column in columns.scores:
-                    if column not in owner_of_column:
-                        self._add_average(method, (column,), self.body.path(column), measure, CellPlace(row, column))
-            return
-        name_column = columns.dataset if kind == "long" else self.layout.name_column
-        for row, cells in enumerate(self.body.grid.rows):
-            if name_column is None or row in rows or not say.average_kind(cells[name_column]):
-                continue
-            for column in columns.scores:
-                is_long = kind == "long"
-                owner = self._methods.get((cells[columns.method or 0], "")) if is_long else owner_of_column.get(column)
-                if owner is not None:
-                    key: tuple[object, ...] = (cells[name_column], column) if is_long else (row,)
-                    measure = self.body.leaf(column) if is_long else ""
-                    self._add_average(owner, key, (cells[name_column],), measure, CellPlace(row, column))
-
-    def _add_average(
-        self, method: int, key: tuple[object, ...], path: tuple[str, ...], measure: str, position: CellPlace
-    ) -> None:
-        direction = say.direction(" ".join((*path, measure)))
-        described = PrintedSet(" / ".join(path), path, direction, metric=measure, is_average=True)
-        self.add(method, ("average", *key, measure), described, position)
+def collect_printed(table: ScoreTable, scores: Sequence[Score], averages: Sequence[Score]) -> PrintedNumbers:
+    """Return the printed numbers of a table."""
+    printed = PrintedNumbers(table.body.grid.source, table.body, table.name_column, not table.is_turned)
+    methods: dict[tuple[str, str], int] = {}  # by name and seed
+    sets: dict[tuple[object, ...], int] = {}
+    of_line: dict[int, int] = {}  # methods
+    for score in scores:
+        method = methods.setdefault((score.method, score.seed), len(methods))
+        of_line[_line_of(table, score)] = method
+        key: tuple[object, ...] = score.names[1:-1]
+        if key not in sets:
+            described = PrintedSet(score.dataset, _path_of(table, score), score.direction, score.block, score.metric)
+            sets[key] = len(printed.sets)
+            printed.sets.append(described)
+        printed.cells.setdefault((method, sets[key]), score)
+    common = {described.direction for described in printed.sets}
+    common_direction = common.pop() if len(common) == 1 else ""
+    for score in averages:
+        owner = methods.get((score.method, score.seed)) if table.is_long else of_line.get(_line_of(table, score))
+        if owner is None:
+            continue
+        key = "average", score.key, score.row if table.is_turned else score.column
+        if key not in sets:
+            direction = score.direction or common_direction
+            described = PrintedSet(score.dataset, _path_of(table, score), direction, "", score.metric, is_average=True)
+            sets[key] = len(printed.sets)
+            printed.sets.append(described)
+        printed.cells.setdefault((owner, sets[key]), score)
+    printed.methods = [name for name, _ in methods]
+    _restore_zeros(printed.cells)
+    if not table.is_turned and not table.is_long:
+        lines = {method: line for line, method in reversed(of_line.items())}
+        in_order = [lines[method] for method in range(len(methods))]
+        printed.groups = [[table.body.sections[row] for row in in_order]]
+        printed.groups += [[table.body.grid.rows[row][column] for row in in_order] for column in table.columns.texts]
+    return printed
 
 
-def collect_printed(
-    body: Body,
-    cells: ParsedCells,
-    layout: Layout,
-    records: Sequence[NamedNumber],
-    directions: Sequence[str],
-    num_runs: int,
-) -> PrintedNumbers:
-    """Return the printed numbers of a table.
-
-    records: its scores with their places.
-    directions: of each (yes: higher is better, no, or empty).
-    num_runs: behind deviations; 0: unknown.
-    """
-    builder = _Builder(body, cells, layout, num_runs)
-    is_straight = layout.kind == "straight"
-    for record, direction in zip(records, directions, strict=True):
-        meaning = record.meaning
-        path = body.path(record.column) if is_straight else (meaning.block, meaning.name, meaning.metric)
-        described = PrintedSet(meaning.name, tuple(filter(None, path)), direction, meaning.block, meaning.metric)
-        builder.add(builder.method(record.method, record.seed), record.key[1:-1], described, record)
-    builder.add_averages(records)
-    table = builder.table
-    of_sets = {described.direction for described in table.sets if not described.is_average}
-    for position, described in enumerate(table.sets):
-        if described.is_average and not described.direction and len(of_sets) == 1:
-            table.sets[position] = described._replace(direction=next(iter(of_sets)))
-    _restore_zeros(list(table.cells.values()))
-    if is_straight:
-        rows = {builder.method(record.method, record.seed): record.row for record in reversed(records)}
-        in_order = [rows[method] for method in range(len(table.methods))]
-        table.groups = [[body.sections[row] for row in in_order]]
-        table.groups += [[body.grid.rows[row][column] for row in in_order] for column in layout.columns.texts]
-    return table
+def _line_of(table: ScoreTable, score: Score) -> int:
+    """Return the method of a table that a score is in the line of."""
+    return score.column if table.is_turned else score.row
 
 
-def _exponent(text: str) -> int:
-    match = re.match(r"\s*[+-]?[0-9.,]+[eE]([+-]?[0-9]{1,3})", text)
-    return int(match[1]) if match else 0
+def _path_of(table: ScoreTable, score: Score) -> tuple[str, ...]:
+    """Return the names above a score's data set."""
+    if table.is_long:
+        return tuple(filter(None, (score.block, score.dataset, score.metric)))
+    return table.paths[score.row if table.is_turned else score.column]
 
 
-def _restore_zeros(cells: Sequence[Printed]) -> None:
+def _restore_zeros(cells: dict[tuple[int, int], Score]) -> None:
     """Narrow the rounding of numbers that lost zeros at their end, as spreadsheets write them: 83.6 beside 83.57."""
-    counts: dict[int, int] = {}
-    for cell in cells:
-        counts[cell.digits] = counts.get(cell.digits, 0) + 1
-    if not counts:
-        return
-    usual = max(counts, key=lambda digits: counts[digits])
-    full = [cell for cell in cells if cell.digits == usual]
-    short = [cell for cell in cells if cell.digits < usual and "e" not in cell.text.lower()]
-    lose_zeros = not any(_figure(cell.text).endswith("0") for cell in full)
-    if not lose_zeros or not usual or len(short) > FEW_SHORT * len(cells):
-        return
-    rows = {cell.row for cell in full}
-    for cell in short:
+    usual = Counter(cell.digits for cell in cells.values()).most_common(1)[0][0]
+    rows = set()
+    short = {}
+    for key, cell in cells.items():
+        if cell.digits < usual and "e" not in cell.text.lower():
+            short[key] = cell
+        elif cell.digits == usual:
+            rows.add(cell.row)
+            if _figure(cell.text).endswith("0"):
+                return
+    for key, cell in short.items() if len(short) <= FEW_SHORT * len(cells) else ():
         if cell.row in rows:
-            cell.half = 0.5 * 10.0**-usual
+            cells[key] = cell._replace(half=0.5 * 10.0**-usual)
 
 
 def _figure(text: str) -> str:

@@ -3,107 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.meanings import Meaning
 from biasbed.analysis.tables.roles import TableColumns
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError
 
 LOGGED = {"epoch", "epochs", "step", "steps", "time", "runtime", "seconds", "timestamp", "iteration", "iterations"}
 
 
-@dataclass(frozen=True)
-class NamedNumber:
-    """A number of a table with the names that it has so far."""
-
-    row: int
-    column: int
-    method: str
-    meaning: Meaning
-    seed: str
-    value: float
-    spread: float | None
-    line: int
-    where: str
-
-    @property
-    def set_key(self) -> tuple[str, str, str]:
-        """Block, data set and measure."""
-        return self.meaning.block, self.meaning.name, self.meaning.metric
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Names of the score; no two scores may share them."""
-        meaning = self.meaning
-        return (self.method, meaning.block, meaning.name, meaning.metric, meaning.split, self.seed)
-
-
 def tell_apart(
-    records: list[NamedNumber],
+    scores: list[Score],
     body: Body,
     columns: TableColumns,
     is_export: bool,
     may_hold_datasets: bool,
     notes: list[str],
-) -> list[NamedNumber]:
-    """Return the records with names that differ. Raises UsageError if nothing tells two of them apart.
+) -> list[Score]:
+    """Return the scores with names that differ. Raises UsageError if nothing tells two of them apart.
 
     may_hold_datasets: a column of words may name data sets, for all that the user says.
     """
-    if _first_repeat(records) is None:
-        return records
+    if _first_repeat(scores) is None:
+        return scores
     if may_hold_datasets:
-        _refuse_unnamed_datasets(records, body, columns)
+        _refuse_unnamed_datasets(scores, body, columns)
     for step in (_by_sections, _by_columns, _by_order):
-        renamed, note = step(records, body, columns)
+        renamed, note = step(scores, body, columns)
         if renamed is not None and _first_repeat(renamed) is None:
             notes.append(note)
             return renamed
-    first, second = _first_repeat(records) or (records[0], records[0])
-    if is_export and columns.seed is None and not _differing(records, body, columns):
+    first, second = _first_repeat(scores) or (scores[0], scores[0])
+    if is_export and columns.seed is None and not _differing(scores, body, columns):
         notes.append("runs of one method are its seeds, in their order, as no column names seeds")
-        return _numbered(records)
+        return _numbered(scores)
     raise UsageError(_twice(first, second, body, columns))
 
 
-def _first_repeat(records: Sequence[NamedNumber]) -> tuple[NamedNumber, NamedNumber] | None:
-    seen: dict[tuple[str, ...], NamedNumber] = {}
-    for record in records:
-        if record.key in seen:
-            return seen[record.key], record
-        seen[record.key] = record
+def _first_repeat(scores: Sequence[Score]) -> tuple[Score, Score] | None:
+    seen: dict[tuple[str, ...], Score] = {}
+    for score in scores:
+        if score.names in seen:
+            return seen[score.names], score
+        seen[score.names] = score
     return None
 
 
-def _by_sections(
-    records: Sequence[NamedNumber], body: Body, columns: TableColumns
-) -> tuple[list[NamedNumber] | None, str]:
+def _by_sections(scores: Sequence[Score], body: Body, columns: TableColumns) -> tuple[list[Score] | None, str]:
     """Add the line of words above a part of the table to the names below it."""
-    if len({body.sections[record.row] for record in records}) < 2:
+    if len({body.sections[score.row] for score in scores}) < 2:
         return None, ""
-    sections = {body.sections[record.row] for record in records}
-    columns_are_sets = any(say.OF_DATA.search(record.meaning.name) for record in records)
+    sections = {body.sections[score.row] for score in scores}
+    columns_are_sets = any(say.OF_DATA.search(score.dataset) for score in scores)
     are_named = 2 * sum(bool(say.OF_DATA.search(section)) for section in sections) > len(sections)
     head = body.leaf(columns.method) if columns.method is not None else ""  # such as `Task/Method`
     renamed = []
     if (are_named and not columns_are_sets) or say.has_word(head, set(say.DATASETS)):
-        for record in records:
-            meaning = replace(record.meaning, block=body.sections[record.row])
-            renamed.append(replace(record, meaning=meaning))
+        for score in scores:
+            renamed.append(score._replace(block=body.sections[score.row]))
         return renamed, "lines of words between the lines are data sets, and the columns parts of them"
-    for record in records:
-        section = body.sections[record.row]
-        renamed.append(_with_words(record, section, columns) if section else record)
+    for score in scores:
+        section = body.sections[score.row]
+        renamed.append(_with_words(score, section, columns) if section else score)
     return renamed, "methods repeat below lines of words, which are added to their names"
 
 
-def _differing(records: Sequence[NamedNumber], body: Body, columns: TableColumns) -> list[int]:
-    """Return the columns in which records of one name differ, those of words first."""
+def _differing(scores: Sequence[Score], body: Body, columns: TableColumns) -> list[int]:
+    """Return the columns in which scores of one name differ, those of words first."""
     groups: dict[tuple[str, ...], list[int]] = {}
-    for record in records:
-        groups.setdefault(record.key, []).append(record.row)
+    for score in scores:
+        groups.setdefault(score.names, []).append(score.row)
     repeated = [rows for rows in groups.values() if len(rows) > 1]
 
     def differs(column: int) -> bool:
@@ -118,13 +88,13 @@ def _differing(records: Sequence[NamedNumber], body: Body, columns: TableColumns
     return [column for column in sorted(texts, key=order) + settings if differs(column)]
 
 
-def _refuse_unnamed_datasets(records: Sequence[NamedNumber], body: Body, columns: TableColumns) -> None:
+def _refuse_unnamed_datasets(scores: Sequence[Score], body: Body, columns: TableColumns) -> None:
     """Raise UsageError if the columns name no data set, and a column of words that crosses the methods may name it."""
-    if columns.method is None or any(say.OF_DATA.search(record.meaning.dataset) for record in records):
+    if columns.method is None or any(say.OF_DATA.search(score.dataset) for score in scores):
         return
     for column in columns.texts:
         head = body.leaf(column)
-        rows = {record.row: (record.method, body.grid.rows[record.row][column]) for record in records}
+        rows = {score.row: (score.method, body.grid.rows[score.row][column]) for score in scores}
         pairs, labels = set(rows.values()), {label for _, label in rows.values()}
         is_crossed = len(pairs) > max(len(labels), len({method for method, _ in pairs})) and 2 * len(labels) <= len(
             pairs
@@ -156,31 +126,28 @@ def _is_link(body: Body, column: int) -> bool:
     return _is_reference(body, column) and not any(word.startswith(("paper", "ref", "citation")) for word in spoken)
 
 
-def _by_columns(
-    records: Sequence[NamedNumber], body: Body, columns: TableColumns
-) -> tuple[list[NamedNumber] | None, str]:
+def _by_columns(scores: Sequence[Score], body: Body, columns: TableColumns) -> tuple[list[Score] | None, str]:
     """Add the columns in which the lines differ to the names of methods."""
     used: list[int] = []
-    renamed: list[NamedNumber] = list(records)
-    for column in _differing(records, body, columns):
+    renamed: list[Score] = list(scores)
+    for column in _differing(scores, body, columns):
         used.append(column)
         renamed = []
-        for record in records:
-            said = [_setting_text(body, column, record.row) for column in used]
+        for score in scores:
+            said = [_setting_text(body, column, score.row) for column in used]
             text = ", ".join(filter(None, said))
-            renamed.append(_with_words(record, text, columns) if text else record)
+            renamed.append(_with_words(score, text, columns) if text else score)
         if _first_repeat(renamed) is None:
             names = " and ".join(f"'{body.name(column) or f'column {column + 1}'}'" for column in used)
             return renamed, f"lines of one name differ in {names}, added to the names; they are no seeds"
     return None, ""
 
 
-def _with_words(record: NamedNumber, text: str, columns: TableColumns) -> NamedNumber:
-    """Return a record with words of its line added to the name that the line has: of its method, or of its data set."""
+def _with_words(score: Score, text: str, columns: TableColumns) -> Score:
+    """Return a score with words of its line added to the name that the line has: of its method, or of its data set."""
     if columns.method is None:
-        meaning = record.meaning
-        return replace(record, meaning=replace(meaning, dataset=f"{meaning.dataset} ({text})"))
-    return replace(record, method=f"{record.method} ({text})")
+        return score._replace(dataset=f"{score.dataset} ({text})")
+    return score._replace(method=f"{score.method} ({text})")
 
 
 def _setting_text(body: Body, column: int, row: int) -> str:
@@ -190,14 +157,12 @@ def _setting_text(body: Body, column: int, row: int) -> str:
     return text if is_word or not text else f"{body.name(column)}={text}"
 
 
-def _by_order(
-    records: Sequence[NamedNumber], body: Body, columns: TableColumns
-) -> tuple[list[NamedNumber] | None, str]:
+def _by_order(scores: Sequence[Score], body: Body, columns: TableColumns) -> tuple[list[Score] | None, str]:
     """Name parts of a table that list the same methods below a line of their own, after that line's method."""
     order: list[tuple[int, str]] = []
-    for record in records:
-        if not order or order[-1][0] != record.row:
-            order.append((record.row, record.method))
+    for score in scores:
+        if not order or order[-1][0] != score.row:
+            order.append((score.row, score.method))
     names = [name for _, name in order]
     repeated = {name for name in names if names.count(name) > 1}
     section, of_row = "", {}
@@ -210,22 +175,22 @@ def _by_order(
     lists = [tuple(members[1:]) for members in groups.values()]
     if len(groups) < 2 or "" in groups or len(set(lists)) != 1:
         return None, ""
-    renamed = [replace(record, method=f"{record.method} ({of_row[record.row]})") for record in records]
+    renamed = [score._replace(method=f"{score.method} ({of_row[score.row]})") for score in scores]
     return renamed, f"the same methods are listed below {' and '.join(groups)}, which are added to their names"
 
 
-def _numbered(records: Sequence[NamedNumber]) -> list[NamedNumber]:
+def _numbered(scores: Sequence[Score]) -> list[Score]:
     counts: dict[tuple[str, ...], int] = {}
     numbered = []
-    for record in records:
-        counts[record.key] = counts.get(record.key, -1) + 1
-        numbered.append(replace(record, seed=str(counts[record.key])))
+    for score in scores:
+        counts[score.names] = counts.get(score.names, -1) + 1
+        numbered.append(score._replace(seed=str(counts[score.names])))
     return numbered
 
 
-def _twice(first: NamedNumber, second: NamedNumber, body: Body, columns: TableColumns) -> str:
+def _twice(first: Score, second: Score, body: Body, columns: TableColumns) -> str:
     """Return the message on a second score of one method and data set."""
-    name = f"{second.method} on {second.meaning.name}"
+    name = f"{second.method} on {second.dataset}"
     first_line = first.where.rpartition(", ")[2]
     if second.row == first.row:
         heads = f"'{body.name(first.column)}' and '{body.name(second.column)}'"

@@ -13,9 +13,9 @@ from biasbed.analysis.tables.layout import Layout, find_layout
 from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.numbers import find_decimal, is_missing, parse_number, refuse_text
 from biasbed.analysis.tables.printed import collect_printed
-from biasbed.analysis.tables.reader import ScoreReader
-from biasbed.analysis.tables.repeats import tell_apart
+from biasbed.analysis.tables.reader import read_scores
 from biasbed.analysis.tables.roles import ParsedCells, TableColumns, find_columns, is_described, is_named
+from biasbed.analysis.tables.score_table import ScoreTable
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understood import Understood
 from biasbed.errors import UsageError, listed, shown
@@ -80,13 +80,10 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     _refuse_without_scores(body, columns)
     layout = find_layout(body, cells, columns, settings, exported is not None)
     _account_for_texts(body, cells, columns, layout)
-    reader = ScoreReader(body, cells, layout, settings)
-    records = reader.records()
-    records = tell_apart(records, body, columns, exported is not None, settings.dataset == "auto", reader.notes)
-    result = reader.finish(records)
-    directions = [score.direction for score in result.scores]
+    table = ScoreTable(body, cells, layout, settings)
+    result, averages = read_scores(table, grid.format, layout.note, exported is not None)
+    result.printed = collect_printed(table, result.scores, averages)
     is_error = settings.spread == "standard_error" or (settings.spread == "auto" and result.is_standard_error)
-    result.printed = collect_printed(body, cells, layout, records, directions, settings.num_runs)
     result.printed.is_standard_error = is_error
     copies = [f"{finding.row}: {finding.printed} {finding.text}" for finding in copied_lines(result.printed)]
     result.notes = [*notes, *columns.notes, *body.notes, *result.notes, *copies]

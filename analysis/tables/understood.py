@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError, listed, shown
 from biasbed.system.csv_tables import write_rows
 
@@ -15,28 +16,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("method", "dataset", "block", "metric", "score", "spread", "higher_is_better", "seed", "line", "left_out")
 FILE = "understood.csv"
-
-
-class Score(NamedTuple):
-    """A score of a table, and where it stands."""
-
-    method: str
-    dataset: str
-    block: str
-    metric: str
-    score: float
-    spread: float | None
-    direction: str  # yes: higher is better; no; empty: nothing says it
-    seed: str
-    line: int
-    where: str
-    left_out: str = ""  # why the comparison does not use it
-    num_runs: int = 0  # behind the deviation; 0: the table does not say
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """Block, data set and measure: what its column is."""
-        return self.block, self.dataset, self.metric
 
 
 @dataclass
@@ -61,13 +40,13 @@ class Understood:
     @property
     def left_out_by_reason(self) -> dict[str, list[str]]:
         """Columns, lines and data sets that are not compared, by the reason."""
-        left_out = [(reason, name) for name, reason in self.left_out]
+        left_out = dict.fromkeys(self.left_out)
         for score in self.scores:
             if score.left_out:
                 parts = dict.fromkeys(filter(None, (score.dataset, score.metric)))
-                left_out.append((score.left_out, " ".join(parts)))
+                left_out[" ".join(parts), score.left_out] = None
         by_reason: dict[str, list[str]] = {}
-        for reason, name in dict.fromkeys(left_out):
+        for name, reason in left_out:
             by_reason.setdefault(reason, []).append(name)
         return by_reason
 
@@ -131,20 +110,20 @@ class Understood:
         for score in self.used:
             if score.block:
                 blocks.setdefault(score.block, {})[score.dataset] = None
-        several = {block: list(parts) for block, parts in blocks.items() if len(parts) > 1}
-        return [_line("one data set", f"{block}: {listed(parts, 8)} count once") for block, parts in several.items()]
+        lines = []
+        for block, parts in blocks.items():
+            if len(parts) > 1:
+                lines.append(_line("one data set", f"{block}: {listed(list(parts), 8)} count once"))
+        return lines
 
     def write(self, folder: Path) -> Path:
         """Write `understood.csv` into a folder, made if it is not there. Returns its path."""
         path = folder / FILE
         rows = []
         for score in self.scores:
-            values = score._asdict()
-            del values["direction"], values["where"]
-            values["higher_is_better"] = score.direction
-            values["score"] = repr(score.score)
-            values["spread"] = "" if score.spread is None else repr(score.spread)
-            rows.append(values)
+            spread = "" if score.spread is None else repr(score.spread)
+            values = {**score._asdict(), "score": repr(score.value), "spread": spread}
+            rows.append({**values, "higher_is_better": score.direction})
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with path.open("w", encoding="utf-8", newline="") as file:

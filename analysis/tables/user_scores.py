@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import measures
 from biasbed.analysis.tables.markup import squeeze
+from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
@@ -18,16 +19,6 @@ if TYPE_CHECKING:
     from biasbed.analysis.tables.findings import Checked
 
 COLUMNS = ("method", "dataset", "seed", "score")
-
-
-class ScoreRow(NamedTuple):
-    """One score and where it was read."""
-
-    method: str
-    dataset: str
-    seed: str  # empty if the table names none
-    score: float  # NaN for a cell without a score
-    where: str  # of its line, for messages
 
 
 class Spread(NamedTuple):
@@ -69,7 +60,7 @@ class UserScores:
 
 
 def make_scores(
-    rows: Iterable[ScoreRow],
+    rows: Iterable[Score],
     source: str,
     notes: Iterable[str],
     measure: str,
@@ -77,16 +68,16 @@ def make_scores(
     """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none."""
     seen: dict[tuple[str, str, str], str] = {}
     kept: list[tuple[str, str, str, float]] = []
-    empty: list[ScoreRow] = []
+    empty: list[Score] = []
     for row in rows:
         key = row.method, row.dataset, row.seed
         if key in seen:
             raise UsageError(_twice(row, seen[key]))
         seen[key] = row.where
-        if abs(row.score) > measures.LARGEST_SCORE:
-            raise UsageError(f"{row.where}: the score {row.score:g} of {row.method} on {row.dataset} is beyond 1e100")
-        if row.score == row.score:
-            kept.append((*key, row.score))
+        if abs(row.value) > measures.LARGEST_SCORE:
+            raise UsageError(f"{row.where}: the score {row.value:g} of {row.method} on {row.dataset} is beyond 1e100")
+        if row.value == row.value:
+            kept.append((*key, row.value))
         else:
             empty.append(row)
     if not kept:
@@ -104,7 +95,7 @@ def make_scores(
     return UserScores(source, table, tuple(lines), measure)
 
 
-def _twice(row: ScoreRow, first: str) -> str:
+def _twice(row: Score, first: str) -> str:
     """Return the message on a second score of one cell."""
     first = first.rpartition(", ")[2]
     if row.seed:

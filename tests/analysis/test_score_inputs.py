@@ -13,7 +13,8 @@ from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.score_inputs import gather_scores
 from biasbed.analysis.sections.power import limits_fields
-from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.analysis.tables.scores import Score
+from biasbed.analysis.tables.user_scores import UserScores, make_scores
 from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
 from helpers.toy_runs import Recorder
@@ -25,7 +26,7 @@ def scores_of(table: pd.DataFrame) -> UserScores:
     lines = []
     for row in table.to_dict("records"):
         seed = str(row.get("seed", ""))
-        lines.append(ScoreRow(row["method"], row["dataset"], seed, row[measure], "the table"))
+        lines.append(Score(row["method"], row["dataset"], seed, row[measure], "the table"))
     return make_scores(lines, "the table", (), measure)
 
 

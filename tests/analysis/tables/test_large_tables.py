@@ -50,7 +50,7 @@ def test_runs_of_a_method_are_read_as_their_mean_and_deviation(form: str, tmp_pa
     assert {(score.method, score.dataset) for score in table.scores} == set(scores)
     for score in table.scores:
         runs = scores[score.method, score.dataset]
-        assert score.score == pytest.approx(statistics.fmean(runs), rel=1e-12)
+        assert score.value == pytest.approx(statistics.fmean(runs), rel=1e-12)
         assert score.spread == pytest.approx(statistics.stdev(runs), rel=1e-9)
         assert score.num_runs == SEEDS
         assert score.direction == "yes"
@@ -60,7 +60,7 @@ def test_runs_of_a_method_are_read_as_their_mean_and_deviation(form: str, tmp_pa
 def test_a_wide_table_of_runs_is_read_as_means(tmp_path: Path) -> None:
     lines = [f"m{number % 3},{number},{number % 3 + 0.25},{number % 3 + 0.5},-" for number in range(30_000)]
     table = written(["method,seed,u,v,w", *lines], tmp_path / "t.csv")
-    assert {(s.method, s.dataset): (s.score, s.spread) for s in table.scores} == {
+    assert {(s.method, s.dataset): (s.value, s.spread) for s in table.scores} == {
         (f"m{method}", dataset): (method + more, 0.0)
         for method in range(3)
         for dataset, more in (("u", 0.25), ("v", 0.5))

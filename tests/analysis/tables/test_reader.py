@@ -50,7 +50,7 @@ def test_a_table_is_read_right_to_the_last_cell(name: str) -> None:
     read: collections.Counter[ReadScore] = collections.Counter()
     for score in table.used:
         measure = score.metric if measures != {""} and score.metric in measures else ""
-        key = (score.method, score.block, score.dataset, measure, score.score, score.spread)
+        key = (score.method, score.block, score.dataset, measure, score.value, score.spread)
         read[(*key, score.direction == "no")] += 1
     assert read == expected
     assert any(TRUTH[name].get("note", "") in note for note in ["", *table.notes])

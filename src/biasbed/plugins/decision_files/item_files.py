@@ -16,7 +16,8 @@ import numpy as np
 
 from biasbed.analysis.runs.predictions import answers_of
 from biasbed.analysis.statistics.over_images import ImageAnswers
-from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.analysis.tables.scores import Score
+from biasbed.analysis.tables.user_scores import UserScores, make_scores
 from biasbed.analysis.tables.vocabulary import DATASETS, METHODS, SEEDS
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.evaluation.prediction_files import read_predictions
@@ -161,7 +162,7 @@ def _make_scores(decisions: ItemDecisions, source: str) -> UserScores:
         names = sorted(by_item)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
         answers[cell] = ImageAnswers(digest, np.array([by_item[name] for name in names]))
-    rows = [ScoreRow(*cell, float(answer.right.mean()), source) for cell, answer in answers.items()]
+    rows = [Score(*cell, float(answer.right.mean()), source) for cell, answer in answers.items()]
     number = sum(len(answer.right) for answer in answers.values())
     note = f"decisions on {number:,} items in {len(answers)} files and sets"
     return replace(make_scores(rows, source, [note], "accuracy"), answers=answers)

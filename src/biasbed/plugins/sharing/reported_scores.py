@@ -20,7 +20,8 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from biasbed import measures, record
-from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.analysis.tables.scores import Score
+from biasbed.analysis.tables.user_scores import UserScores, make_scores
 from biasbed.errors import UnreadableFile, UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system import formats, strict
@@ -163,7 +164,7 @@ def _make_scores(reports: Sequence[_Report], source: str, measure: str) -> UserS
     names = _number_reports(reports)
     rows = []
     for (report, value), score in zip(chosen, _in_percent(compared, source), strict=True):
-        rows.append(ScoreRow(report.model_info.id, value.dataset, names[report.evaluation_id], score, source))
+        rows.append(Score(report.model_info.id, value.dataset, names[report.evaluation_id], score, source))
     lower = _find_lower(compared, source)
     num_models = len({report.model_info.id for report in reports})
     notes = [f"reports on {num_models} models, compared by {listed(dict.fromkeys(headlines.values()))}"]

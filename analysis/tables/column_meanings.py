@@ -1,0 +1,136 @@
+"""Meaning of the data sets of a table of scores: what its heads, its corner and its lines say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.lines import name_lines
+from biasbed.analysis.tables.meanings import ONE_SET, Meaning, apply_blocks, find_meanings
+from biasbed.analysis.tables.score_table import ScoreTable
+from biasbed.errors import UsageError, listed
+
+PLAIN_HEADS = {"score", "scores", "value", "result", "mean", "wert", "valeur", "performance", "metric"}
+
+
+def find_set_meanings(table: ScoreTable) -> dict[int, Meaning]:
+    """Return what each data set is. Raises UsageError for measures of unlike kinds."""
+    paths = list(dict.fromkeys(table.paths[of_set] for of_set in table.sets))
+    meanings, notes = find_meanings(paths, table.hint)
+    meanings = _with_parts(table, meanings, paths)
+    if table.columns.metric is None or table.is_turned:
+        meanings = _measures_of_one_set(meanings, table.notes)
+    table.notes += notes
+    meanings = _parts_of_corner(table, meanings)
+    meanings = _backbones_as_parts(meanings, table.notes)
+    by_path = dict(zip(paths, _with_user_blocks(table, meanings), strict=True))
+    by_set = {of_set: by_path[table.paths[of_set]] for of_set in table.sets}
+    _refuse_unlike(table, by_set)
+    return by_set
+
+
+def find_line_meanings(table: ScoreTable) -> dict[int, Meaning]:
+    """Return what each line of a table with a line per score is a score on."""
+    column = table.columns.dataset
+    assert column is not None
+    names = table.body.cells(column)
+    if table.body.grid.format != "JSON":
+        names = name_lines(table.body, table.cells, table.columns, column)
+    paths = {}
+    for row in table.methods:
+        if not names[row]:
+            raise UsageError(f"{table.body.grid.where(row)}: has no name of a method or data set")
+        paths[row] = table.with_parts(row, (names[row],))
+    unique = list(dict.fromkeys(paths.values()))
+    meanings, notes = find_meanings(unique, table.hint)
+    meanings = _with_parts(table, meanings, unique)
+    for position, path in enumerate(unique):
+        if not meanings[position].dataset:  # its name is that of a measure
+            meanings[position] = replace(meanings[position], dataset=" ".join(path))
+    table.notes += notes
+    by_path = dict(zip(unique, _with_user_blocks(table, meanings), strict=True))
+    return {row: by_path[path] for row, path in paths.items()}
+
+
+def find_measures(table: ScoreTable) -> dict[int, Meaning]:
+    """Return the measure of each column of a table with a line per score; columns of no measure are variants."""
+    paths = [table.paths[column] for column in table.sets]
+    meanings, _ = find_meanings(paths, table.hint)
+    are_parts = len(paths) > 1 and not any(meaning.metric or meaning.direction for meaning in meanings)
+    measures = {}
+    for column, path, meaning in zip(table.sets, paths, meanings, strict=True):
+        if are_parts:
+            measures[column] = replace(meaning, variant=" ".join(path))
+            continue
+        name = " ".join(map(say.without_arrow, path))
+        metric = "" if say.letters(name) in PLAIN_HEADS else name
+        measures[column] = Meaning(metric=metric, split=meaning.split, direction=meaning.direction)
+    return measures
+
+
+def _with_parts(table: ScoreTable, meanings: list[Meaning], paths: Sequence[tuple[str, ...]]) -> list[Meaning]:
+    """Return the meanings with the data set that a column of blocks says, also if its parts are measures by name."""
+    if table.columns.block is None and table.columns.part is None:
+        return meanings
+    result = []
+    for meaning, path in zip(meanings, paths, strict=True):
+        result.append(replace(meaning, block=meaning.block or path[0], dataset=meaning.dataset or meaning.name))
+    return result
+
+
+def _with_user_blocks(table: ScoreTable, meanings: list[Meaning]) -> list[Meaning]:
+    blocks = table.settings.blocks
+    return apply_blocks(meanings, blocks) if blocks else meanings  # none: each column counts by itself, in `convert`
+
+
+def _measures_of_one_set(meanings: list[Meaning], notes: list[str]) -> list[Meaning]:
+    """Return the meanings with a name for data sets that are named by a measure alone."""
+    nameless = [meaning.metric for meaning in meanings if not meaning.dataset]
+    if len(nameless) > 1:
+        notes.append(
+            f"{listed(nameless, 6)} are measures of one data set, which the table does not name (`blocks` says "
+            "otherwise)"
+        )
+    return [meaning if meaning.dataset else replace(meaning, dataset=meaning.metric) for meaning in meanings]
+
+
+def _parts_of_corner(table: ScoreTable, meanings: list[Meaning]) -> list[Meaning]:
+    """Return the meanings as parts of the data set that the head of the names is; as they are if it is none."""
+    corner = table.body.leaf(table.name_column) if table.name_column is not None else ""
+    if not say.OF_DATA.search(corner) or say.OF_METHODS.search(corner) or len(meanings) < 2:
+        return meanings
+    for meaning in meanings:
+        is_part = meaning.block in ("", ONE_SET) and meaning.dataset and not say.OF_DATA.search(meaning.dataset)
+        if not is_part:
+            return meanings
+    table.notes.append(f"columns are parts of {corner}, as the head of the names says")
+    return [replace(meaning, block=corner) for meaning in meanings]
+
+
+def _backbones_as_parts(meanings: list[Meaning], notes: list[str]) -> list[Meaning]:
+    """Return the meanings as parts of one data set, which the table does not name, if all names are backbones."""
+    names = [meaning.dataset for meaning in meanings]
+    are_backbones = all(say.BACKBONES.search(name) and not say.OF_DATA.search(name) for name in names)
+    if any(meaning.block or meaning.metric for meaning in meanings) or not are_backbones or len(meanings) < 2:
+        return meanings
+    notes.append("backbones stand for one data set: they count once (`blocks` as none counts each)")
+    return [replace(meaning, block=ONE_SET) for meaning in meanings]
+
+
+def _refuse_unlike(table: ScoreTable, meanings: dict[int, Meaning]) -> None:
+    """Raise UsageError if data sets have numbers of unlike kinds and nothing says the direction."""
+    negative, large = [], []
+    for of_set, meaning in meanings.items():
+        values = table.values(of_set)
+        if meaning.direction or table.settings.has_directions or not values or table.is_kept(of_set):
+            continue
+        if max(values) < 0:
+            negative.append(table.label(of_set))
+        elif min(values) > 1:
+            large.append(table.label(of_set))
+    if negative and (large or len(meanings) > len(negative)):
+        raise UsageError(
+            f"{table.body.grid.source}: the columns are measures of different kinds ({negative[0]} is negative) and "
+            "nothing says in which direction they count: say it with lower=, or leave columns out with leave_out="
+        )
