@@ -309,6 +309,13 @@ def test_the_estimate_takes_each_method_s_own_epochs(tmp_path: Path) -> None:
     assert list_runs(done, estimate(done, 2), 2)[-1] == "nothing is left to train"
 
 
+def test_a_run_that_ended_before_the_end_of_its_plan_counts_as_a_whole_one(tmp_path: Path) -> None:
+    runs = [planned(tmp_path, "probe", seed) for seed in range(3)]
+    train(runs[0].folder(), 1).mark_done()  # 1 of 4 planned epochs, of 12 s: there is no more to fit
+    left = estimate([(run, read_status(run, {})) for run in runs], 1)
+    assert left.seconds == pytest.approx(2 * 12)
+
+
 def test_what_a_start_takes_beside_its_epochs_is_counted_for_those_to_come(tmp_path: Path) -> None:
     runs = [planned(tmp_path, "erm", seed) for seed in range(3)]
     folder = train(runs[0].folder(), 4)
