@@ -454,7 +454,13 @@ class Config:
 
     @property
     def unit(self) -> str:
+        """Unit of the training's duration and of its evaluations: `epoch` or `step`."""
         return "epoch" if self.steps is None else "step"
+
+    @property
+    def method_settings(self) -> Any:
+        """Settings of the method alone, its `HParams`; None without a method, as in an evaluation."""
+        return getattr(self, "hparams", None)
 
     def identity_settings(self) -> dict[str, Any]:
         """Return the settings that change the numbers, by dotted name."""

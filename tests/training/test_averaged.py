@@ -36,14 +36,14 @@ class Noted:
         self.live: list[dict[str, Tensor]] = []
         self.losses: list[float] = []
         self.tested: list[dict[str, Tensor]] = []
-        update, loss, evaluate = engine.Engine._update, averaged.LiveLoss.loss, engine.Engine.evaluate
+        update, loss, evaluate = engine.Engine._update, averaged.validation_loss, engine.Engine.evaluate
 
         def noting_update(own: engine.Engine, *rest: Any) -> None:
             update(own, *rest)
             self.live.append({name: value.clone() for name, value in own.algorithm.state_dict().items()})
 
-        def noting_loss(own: averaged.LiveLoss) -> float:
-            self.losses.append(loss(own))
+        def noting_loss(*arguments: Any) -> float:
+            self.losses.append(loss(*arguments))
             return self.losses[-1]
 
         def noting_evaluate(own: engine.Engine, *rest: Any) -> dict[str, float]:
@@ -51,7 +51,7 @@ class Noted:
             return evaluate(own, *rest)
 
         monkeypatch.setattr(engine.Engine, "_update", noting_update)
-        monkeypatch.setattr(averaged.LiveLoss, "loss", noting_loss)
+        monkeypatch.setattr(averaged, "validation_loss", noting_loss)
         monkeypatch.setattr(engine.Engine, "evaluate", noting_evaluate)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from biasbed.training.expected import describe_difference, describe_unused_weights
+from biasbed.training.expected import describe_other_preprocessing, describe_unused_weights
 from biasbed.training.resolve import resolve
 
 V2: dict[str, Any] = {"suite": "folders", "backbone": "resnet50", "init": "named:IMAGENET1K_V2"}
@@ -32,11 +32,11 @@ def test_given_settings_win_and_resize_follows_the_size() -> None:
     given = {"preprocess.resize": 250, "preprocess.interpolation": "bicubic", "preprocess.crop": "squash"}
     assert prepared(**V2, **given) == (224, 250, "bicubic", "squash")
     config = resolve({**DINO, "image_size": 224, "preprocess.interpolation": "bilinear"})
-    assert describe_difference(config) == (
+    assert describe_other_preprocessing(config) == (
         "the initial weights expect image_size=518, preprocess.interpolation=bicubic; "
         "this training has image_size=224, preprocess.interpolation=bilinear"
     )
-    assert describe_difference(resolve(DINO)) == describe_difference(resolve({"suite": "demo"})) == ""
+    assert describe_other_preprocessing(resolve(DINO)) == describe_other_preprocessing(resolve({"suite": "demo"})) == ""
 
 
 def test_suites_data_sets_and_presets_keep_the_sizes_of_their_protocol() -> None:
@@ -44,7 +44,7 @@ def test_suites_data_sets_and_presets_keep_the_sizes_of_their_protocol() -> None
     assert domainbed.image_size == 224
     cifar = resolve({"suite": "robustness", "train": "cifar10", "backbone": "resnet18", "init": "named:IMAGENET1K_V1"})
     assert cifar.image_size == 32
-    assert "expect image_size=224" in describe_difference(cifar)
+    assert "expect image_size=224" in describe_other_preprocessing(cifar)
     fashion = resolve({"suite": "deepfashion", "backbone": "resnet50", "init": "named:IMAGENET1K_V1"})
     assert fashion == resolve({"suite": "deepfashion", "backbone": "resnet50"})
     assert resolve({"suite": "folders", "preset": "vit_finetune"}).image_size == 224

@@ -64,7 +64,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., job.J
 
 def open_engine(planned: job.Job, folder: Path, group: Group | None = None) -> Engine:
     folder.mkdir(exist_ok=True)
-    return train._engine(planned, RunFolder(folder), group or Group())
+    return train._make_engine(planned, RunFolder(folder), group or Group())
 
 
 def evaluations(engine: Engine) -> list[Mapping[str, Any]]:
@@ -328,7 +328,7 @@ def test_live_loss_is_the_mean_of_sets_in_evaluation_mode(plan: Any, tmp_path: P
     algorithm = engine.algorithm.train()
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
     sets = [find_set(planned, name) for name in ("val", "fogged")]
-    loss = averaged.LiveLoss(algorithm, engine.evaluator, sets).loss()
+    loss = averaged.validation_loss(algorithm, engine.evaluator, sets)
     network = copy.deepcopy(algorithm.network).eval()
     by_hand = [decide_by_hand(network, tested)[1] for tested in sets]
     assert by_hand[0] != pytest.approx(by_hand[1], rel=1e-3)
@@ -356,7 +356,7 @@ def evaluate_sets(engine: Engine) -> float:
 
 def evaluate_live(engine: Engine) -> float:
     sets = [tested for tested in engine.evaluator.sets if tested.name == "val"]
-    return averaged.LiveLoss(engine.algorithm, engine.evaluator, sets).loss()
+    return averaged.validation_loss(engine.algorithm, engine.evaluator, sets)
 
 
 def evaluate_late(engine: Engine) -> float:

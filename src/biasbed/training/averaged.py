@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -15,21 +16,17 @@ from biasbed.training.engine import Engine
 from biasbed.training.job import Job, monitored_sets
 
 
-class LiveLoss:
-    """Mean over sets of each set's mean loss, of the weights that the algorithm has at the moment."""
-
-    def __init__(self, algorithm: Algorithm, evaluator: Evaluator, sets: Sequence[EvaluationSet]) -> None:
-        self.algorithm, self.evaluator, self.sets, self.group = algorithm, evaluator, sets, evaluator.group
-
-    def loss(self) -> float:
-        self.group.share_buffers(self.algorithm)
-        self.algorithm.eval()
-        decisions = self.evaluator.decide(self.algorithm.predict, sets=self.sets)
-        self.algorithm.train()
-        mean = None
-        if decisions is not None:
-            mean = fmean(MEASURES["loss"](of_set) for of_set in decisions.values())
-        return float(self.group.share_object(mean))
+def validation_loss(algorithm: Algorithm, evaluator: Evaluator, sets: Sequence[EvaluationSet]) -> float:
+    """Return the mean over sets of each set's mean loss, of the weights that the algorithm has now; on every rank."""
+    group = evaluator.group
+    group.share_buffers(algorithm)
+    algorithm.eval()
+    decisions = evaluator.decide(algorithm.predict, sets=sets)
+    algorithm.train()
+    mean = None
+    if decisions is not None:
+        mean = fmean(MEASURES["loss"](of_set) for of_set in decisions.values())
+    return float(group.share_object(mean))
 
 
 def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Average:
@@ -41,7 +38,8 @@ def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Averag
         return SMA(algorithm, group, config.average_from)
     if config.average == "ema":
         return EMA(algorithm, group, config.average_from, config.ema)
-    return SWAD(algorithm, group, config.swad, LiveLoss(algorithm, evaluator, watched_sets(job)).loss)
+    watched_loss = functools.partial(validation_loss, algorithm, evaluator, watched_sets(job))
+    return SWAD(algorithm, group, config.swad, watched_loss)
 
 
 def watched_sets(job: Job) -> list[EvaluationSet]:

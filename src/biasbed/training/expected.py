@@ -40,7 +40,8 @@ def expected_settings(
 
 def describe_differences(config: Config) -> list[str]:
     """Return sentences on where a training differs from what its weights, or the backbone's name, lead to expect."""
-    return [text for text in (describe_unused_weights(config), describe_difference(config)) if text]
+    sentences = (describe_unused_weights(config), describe_other_preprocessing(config))
+    return [sentence for sentence in sentences if sentence]
 
 
 def describe_unused_weights(config: Config) -> str:
@@ -59,7 +60,7 @@ def describe_unused_weights(config: Config) -> str:
     )
 
 
-def describe_difference(config: Config) -> str:
+def describe_other_preprocessing(config: Config) -> str:
     """Return a sentence on settings of preprocessing that are not those of the initial weights. Empty if all are."""
     from biasbed.networks.library import find_preprocessing
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ class _Weights(NamedTuple):
     number: int  # of the evaluation that had these weights
 
 
-def refuse_unmet(engine: Engine) -> None:
-    """Raise UsageError for a set whose last test would not be at the training's end, or that the monitor waits for."""
+def refuse_wrong_cadence(engine: Engine) -> None:
+    """Raise UsageError for a set whose cadence skips the last evaluation, or a validation set that skips any."""
     count, _ = engine.count_evaluations()
     for tested in engine.evaluator.sets:
         if tested.cadence != "end" and count % tested.cadence:
@@ -43,45 +43,49 @@ def refuse_unmet(engine: Engine) -> None:
 
 
 def evaluate_at_end(engine: Engine) -> None:
-    """Evaluate these sets with the best and the last weights, and record each with the evaluation that had the weights.
+    """Test the sets with cadence `end` on the best and the last weights; each record has the step of its weights.
 
     Decisions are stored in pieces, so that an interrupted evaluation resumes.
     """
     sets = [tested for tested in engine.evaluator.sets if tested.cadence == "end"]
-    for weights in _choose_weights(engine, sets):
-        recorded = {result["step"] for result in engine.state.history if "late" in result}
-        if weights.number in recorded:
-            continue
-        began = time.perf_counter()
-        stored = _decide(engine, sets, weights)
-        metrics = {} if stored is None else _measure(engine, stored, weights)
-        metrics["time/late_seconds"] = time.perf_counter() - began
-        engine.add_record(
-            {"step": weights.number, "timestamp": int(time.time() * 1000), "metrics": metrics, "late": True}
-        )
-
-
-def _choose_weights(engine: Engine, sets: Sequence[EvaluationSet]) -> Iterator[_Weights]:
-    """Yield the weights to test; none if there are no such sets. Copies the decisions if the best are the last."""
     if not sets:
         return
     group, folder = engine.group, engine.folder.path
     last = int(evaluations(engine.state.history)[-1]["step"])
     best = group.share_object(None if engine.state.best is None else int(engine.state.best["number"]))
     if best not in (None, last) and group.share_object((folder / checkpoint.BEST).exists()):
-        yield _Weights(BEST, best)
-    yield _Weights(LAST, last)
+        _evaluate_weights(engine, sets, _Weights(BEST, best))
+    _evaluate_weights(engine, sets, _Weights(LAST, last))
     if best == last and group.is_main:
         for tested in sets:
-            source, copy = (folder / record.predictions_file(tested.name, which) for which in (LAST, BEST))
-            shutil.copyfile(source, copy)
+            decisions_of_last = folder / record.predictions_file(tested.name, LAST)
+            shutil.copyfile(decisions_of_last, folder / record.predictions_file(tested.name, BEST))
+
+
+def _evaluate_weights(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) -> None:
+    """Test the sets on these weights and record the metrics, unless an earlier attempt has."""
+    recorded = {result["step"] for result in engine.state.history if "late" in result}
+    if weights.number in recorded:
+        return
+    began = time.perf_counter()
+    stored = _decide(engine, sets, weights)
+    metrics = {} if stored is None else _measure(engine, stored, weights)
+    metrics["time/late_seconds"] = time.perf_counter() - began
+    now = int(time.time() * 1000)
+    engine.add_record({"step": weights.number, "timestamp": now, "metrics": metrics, "late": True})
 
 
 def _decide(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) -> StoredDecisions | None:
     """Decide on all images of the sets that the folder has no decisions on; return all decisions on rank 0."""
-    skip = engine.evaluator.skip_corrupt
-    scores = engine.config.scores
-    store = PredictionStore(engine.folder.path, sets, "model", skip, weights.which, weights.number, scores)
+    store = PredictionStore(
+        engine.folder.path,
+        sets,
+        observer="model",
+        skip=engine.evaluator.skip_corrupt,
+        which=weights.which,
+        number=weights.number,
+        scores=engine.config.scores,
+    )
     with engine.weights_of(weights.which):
         engine.group.share_buffers(engine.algorithm)
         engine.algorithm.eval()
@@ -89,18 +93,22 @@ def _decide(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) ->
 
 
 def _measure(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
-    """Return the measured metrics, and those derived from them and from the evaluation that had the weights."""
-    earlier: Mapping[str, float] = {}
-    for result in evaluations(engine.state.history):
-        if result["step"] == weights.number and not earlier:
-            earlier = result["metrics"]
+    """Return the metrics of the decisions, measured and derived.
+
+    Some derived metrics also need sets that were tested earlier, when training had these weights.
+    """
+    same_weights = (result for result in evaluations(engine.state.history) if result["step"] == weights.number)
+    earlier: Mapping[str, float] = next((result["metrics"] for result in same_weights), {})
     measured = stored.measure() | _measure_scores(engine, stored, weights)
     derived = engine.scoring.derive({**earlier, **measured})
     return measured | {name: value for name, value in derived.items() if name not in earlier}
 
 
 def _measure_scores(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
-    """Return what plug-ins measure on kept scores, calibrated with the decisions that these weights made earlier."""
+    """Return the plug-ins' metrics of kept scores; empty if none are kept.
+
+    They are calibrated with decisions on validation images, which these weights made during the training.
+    """
     scores = engine.config.scores
     if not scores.is_kept:
         return {}

@@ -115,12 +115,12 @@ def plan(config: Config) -> Job:
         raise NotApplicable(
             f"{config.algorithm} can't learn {suite.task.description}, as '{suite.train_name}' has them"
         )
-    algorithm.check_classes(getattr(config, "hparams", None), suite.classes)
-    requests = algorithm.streams(getattr(config, "hparams", None))
+    algorithm.check_classes(config.method_settings, suite.classes)
+    requests = algorithm.streams(config.method_settings)
     if config.nproc != "auto":  # else each process checks it, where their number is known
         refuse_parts(config, suite, requests, int(config.nproc))
-    read = _first_requests(requests, algorithm)
-    shares = {data: request.shares(algorithm.training_data)[data] for data, request in read.items()}
+    first_requests = _first_requests(requests, algorithm)
+    shares = {data: request.shares(algorithm.training_data)[data] for data, request in first_requests.items()}
     training_data = suite.training_data(shares)
     _refuse_channels(config, suite, training_data)
     provides = suite.provides(training_data)
@@ -145,10 +145,10 @@ def plan(config: Config) -> Job:
         normalisation=normalisation,
         suite=suite,
         training_data=training_data,
-        read=dict(zip(training_data, read.values(), strict=True)),
+        read=dict(zip(training_data, first_requests.values(), strict=True)),
         needs=needs,
         provides=provides,
-        method_files=algorithm.files(getattr(config, "hparams", None), suite.classes),
+        method_files=algorithm.files(config.method_settings, suite.classes),
     )
 
 
@@ -176,18 +176,21 @@ def refuse_settings(config: Config, algorithm: type[Algorithm]) -> None:
 
 def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
     """Return the kinds of condition that training resembles, as the method declares them with these settings."""
-    hparams = getattr(config, "hparams", None)
-    return sorted(kind for kind, switch in algorithm.overlaps.items() if not switch or getattr(hparams, switch))
+    kinds = []
+    for kind, switch in algorithm.overlaps.items():
+        if not switch or getattr(config.method_settings, switch):
+            kinds.append(kind)
+    return sorted(kinds)
 
 
 def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     """Raise UsageError if the method can't be trained on this backbone, with the reason."""
     networks.check_name(config.backbone, resnet=algorithm.surgery, maps=algorithm.maps)
-    overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
-    if not (overrides or algorithm.needs_head or algorithm.maps):
-        return  # no backbone is made where nothing is asked of it
+    has_own_check = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
+    if not (has_own_check or algorithm.needs_head or algorithm.maps):
+        return  # any backbone will do
     try:
-        algorithm.check_backbone(getattr(config, "hparams", None), networks.skeleton(networks.resolve(config.backbone)))
+        algorithm.check_backbone(config.method_settings, networks.skeleton(networks.resolve(config.backbone)))
     except UsageError as error:
         raise UsageError(
             f"backbone={config.backbone} is nothing that {config.algorithm} can be trained on with these settings "
@@ -196,7 +199,7 @@ def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
 
 
 def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, StreamRequest], processes: int) -> None:
-    """Raise UsageError if the images of every domain can't be shared out to this number of processes."""
+    """Raise UsageError if a batch's images of every domain can't be divided evenly among this number of processes."""
     parts = processes * config.accumulate
     for name, request in requests.items():
         resolved = request if suite.usual is None else request.with_defaults(suite.usual)
@@ -223,7 +226,7 @@ def _first_requests(streams: Mapping[str, StreamRequest], algorithm: type[Algori
 
 
 def _refuse_channels(config: Config, suite: OpenSuite, training_data: Iterable[str]) -> None:
-    """Raise UsageError if the network, or a change of colours, takes images of another number of channels."""
+    """Raise UsageError if images differ in channels from what the network, or a colour transform, takes."""
     channels = config.network.channels
     for source in (*map(suite.source, training_data), *(tested.source for tested in suite.tested)):
         if source.channels != channels:
@@ -237,8 +240,8 @@ def _refuse_channels(config: Config, suite: OpenSuite, training_data: Iterable[s
 
 
 def _check_needs(config: Config, algorithm: type[Algorithm], provides: frozenset[str], data: str) -> frozenset[str]:
-    """Return what the method needs with these settings. Raises NotApplicable if the training data lack any of it."""
-    needs = algorithm.needs(getattr(config, "hparams", None))
+    """Return the method's needs with these settings. Raises NotApplicable if the training data lack any of them."""
+    needs = algorithm.needs(config.method_settings)
     lacking = sorted(needs - provides)
     if lacking:
         names = " and ".join(NEEDS[name] for name in lacking)

@@ -47,8 +47,8 @@ class Reader:
     def __init__(self, job: Job, group: Group, workers: int) -> None:
         self.job, self.config, self.group, self.workers = job, job.config, group, workers
         self.algorithm = algorithms.load(job.config.algorithm)
-        hparams = getattr(job.config, "hparams", None)
-        self.requests, self.columns = self.algorithm.streams(hparams), self.algorithm.columns(hparams)
+        self.requests = self.algorithm.streams(job.config.method_settings)
+        self.columns = self.algorithm.columns(job.config.method_settings)
         self.main = self._streams(self.requests)
         self.sources = list({id(source): source for source in sources_of(self.main)}.values())
         self.firsts = first_indices(self.sources)

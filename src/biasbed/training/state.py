@@ -22,8 +22,8 @@ class TrainingState:
     stage: int = 0
     step: int = 0  # within the stage: the next one to take
     due: bool = False  # an evaluation comes before that step
-    begun: bool = False  # the stage has
-    ended: bool = False
+    begun: bool = False  # True once the stage has begun
+    ended: bool = False  # True once it has taken its last step
     earlier: float = 0.0  # seconds that the stages before the last took
     tables: dict[str, Tensor] = field(default_factory=dict)  # weights by which the stage's images are drawn
     kept: dict[str, Any] = field(default_factory=dict)  # {"value", "weights"} of the best validation of the stage
@@ -35,9 +35,10 @@ class TrainingState:
         return {name: getattr(self, name) for name in POSITION}
 
     def enter(self, stage: int) -> None:
-        """Go on to a stage."""
-        self.stage, self.step, self.due, self.begun, self.ended, self.tables = stage, 0, False, False, False, {}
-        self.kept = {}
+        """Go on to the beginning of a stage."""
+        self.stage, self.step = stage, 0
+        self.due = self.begun = self.ended = False
+        self.tables, self.kept = {}, {}
 
     def keep_better(self, value: float, module: nn.Module) -> None:
         """Keep a copy of a module's weights if the value is the best of the stage so far."""
@@ -58,7 +59,7 @@ def replaced_weights(module: nn.Module, weights: Mapping[str, Any]) -> Iterator[
 
 
 def rename_phase(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics under the name of a stage, or of a further predictor, in place of their phase."""
+    """Return metrics with another phase: `test/loss/ink` becomes `<name>/loss/ink`. name: a stage, or a predictor."""
     return {f"{name}/{metric.partition('/')[2]}": value for metric, value in metrics.items()}
 
 

@@ -14,7 +14,7 @@ from biasbed import record
 from biasbed.compute.distributed import Group
 from biasbed.errors import Failure
 
-NONE: Mapping[str, Tensor] = {}
+NO_NOTES: Mapping[str, Tensor] = {}
 
 
 class StepMetrics:
@@ -24,14 +24,14 @@ class StepMetrics:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}  # images behind each sum: a method may leave a term out of some steps
         self.images = 0
-        self.not_finite: Tensor | None = None
+        self.not_finite: Tensor | None = None  # bool: some step's loss was NaN or infinite; None before any step
 
     def add(
         self,
         terms: Mapping[str, Tensor],
         images: int,
         correct: Tensor | None = None,
-        notes: Mapping[str, Tensor] = NONE,
+        notes: Mapping[str, Tensor] = NO_NOTES,
     ) -> None:
         """Add a step's terms of the loss, number of images, number of right decisions, and notes beside the loss."""
         values = {name: value.detach().double() for name, value in terms.items()}
@@ -43,8 +43,8 @@ class StepMetrics:
         for name, value in sums.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
             self.counts[name] = self.counts.get(name, 0) + images
-        bad = ~total.isfinite()
-        self.not_finite = bad if self.not_finite is None else self.not_finite | bad
+        is_bad = ~total.isfinite()
+        self.not_finite = is_bad if self.not_finite is None else self.not_finite | is_bad
         self.images += images
 
     def means(self, group: Group) -> dict[str, float]:
@@ -59,7 +59,7 @@ class StepMetrics:
         return means
 
     def metrics(self, group: Group, seconds: float) -> dict[str, float]:
-        """Return the means under their metrics' names, with time and memory. seconds: that the steps took."""
+        """Return the means as `train/<name>`, with speed and memory. seconds: duration of the steps."""
         images = group.sum(torch.tensor(float(self.images), device=group.device)).item()
         metrics = {f"train/{name}": value for name, value in self.means(group).items()}
         metrics["time/epoch_seconds"] = seconds
@@ -68,7 +68,7 @@ class StepMetrics:
         return metrics
 
     def failure(self, step: int) -> Failure:
-        """Return the Failure for a loss that was not finite before a step (from 1)."""
+        """Return the Failure for a loss that was NaN or infinite before a step, counted from 1."""
         names = [name for name, value in self.sums.items() if not value.isfinite()]
         terms = ", ".join(name for name in names if name not in ("loss", "accuracy"))
         return Failure(

@@ -61,7 +61,7 @@ def train(config: Config) -> RunFolder:
             if group.is_main:
                 _finish_again(job, folder)
             return folder
-        engine = _engine(job, folder, group)
+        engine = _make_engine(job, folder, group)
         with working_in(folder, group.is_main):
             _train(job, engine, folder, group)
     return folder
@@ -98,9 +98,6 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         _report_features(engine.algorithm.setup.features, group)
-        facts = engine.algorithm.facts()
-        if tracker is not None and facts:
-            tracker.set_tags({record.METHOD_FACTS: record.canonical_json(dict(facts))})
         if tracker is not None:
             _finish(job, engine, folder, tracker)
 
@@ -128,16 +125,17 @@ def _measured_machine(config: Config) -> Iterator[Callable[[], dict[str, float]]
 
         with contextlib.closing(compilation.CompilationClock()) as clock:
 
-            def take() -> dict[str, float]:
+            def take_with_compilation() -> dict[str, float]:
                 seconds = clock.take()
                 if seconds:
                     print(f"compiling the networks took {seconds:.1f} s", file=sys.stderr)
                 return {**machine.take_means(), "time/compilation_seconds": seconds}
 
-            yield take
+            yield take_with_compilation
 
 
 def _print_data(job: Job) -> None:
+    """Print which sets are left out and why, and the suite's remarks."""
     for reason in job.suite.left_out.values():
         print(f"left out: {reason}", file=sys.stderr)
     for line in job.suite.remarks:
@@ -145,6 +143,10 @@ def _print_data(job: Job) -> None:
 
 
 def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> None:
+    """End the run: trim its checkpoints, send results and model, refresh its study and print the outcome."""
+    facts = engine.algorithm.facts()
+    if facts:
+        tracker.set_tags({record.METHOD_FACTS: record.canonical_json(dict(facts))})
     folder.mark_done()  # before anything goes that an unfinished training would go on from
     checkpoint.trim(folder.path, job.config.keep)
     log_model = model_logger(folder, tracker, job.config.algorithm)
@@ -181,8 +183,8 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, sta
     """Write the files that describe the run, and open it on the server."""
     job.write_description(folder)
     write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
-    kept = {f"{record.DATA_FOLDER}/{name}": text for name, text in job.method_files.items()}
-    for name, text in {**job.suite.kept, **kept}.items():
+    method_files = {f"{record.DATA_FOLDER}/{name}": text for name, text in job.method_files.items()}
+    for name, text in {**job.suite.kept, **method_files}.items():
         (folder.path / name).parent.mkdir(exist_ok=True)
         write_whole(folder.path / name, text)
     if not (folder.path / record.PICTURES_FOLDER).exists():
@@ -209,7 +211,7 @@ def _save_pictures(job: Job, folder: RunFolder) -> None:
         save_examples(path, source, job.suite.train_transform, views=views, shared=request.shared)
 
 
-def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
+def _make_engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     """Build everything that trains, before anything is created. Raises UsageError if the parts don't fit."""
     config, suite = job.config, job.suite
     set_arithmetic(group.device)
@@ -226,19 +228,20 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         Learner(algorithm, average, precision, group),
         reader,
         evaluator,
-        _scoring(suite, job.protocol),
+        _make_scoring(suite, job.protocol),
         Output(folder, description),
     )
     averaged.refuse_too_short(engine)
-    final_evaluation.refuse_unmet(engine)
+    final_evaluation.refuse_wrong_cadence(engine)
     return engine
 
 
-def _scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
+def _make_scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
+    """Return the rules of the suite: which metrics each set has, which are derived, and which choose the best."""
+    sets_of_phase = {"val": suite.validating, "test": suite.testing}
     phases_of = {}
     for tested in suite.tested:
-        members = {"val": suite.validating, "test": suite.testing}
-        phases_of[tested.name] = [phase for phase, sets in members.items() if tested in sets]
+        phases_of[tested.name] = [phase for phase, sets in sets_of_phase.items() if tested in sets]
     return Scoring(
         validates=[evaluation_set.name for evaluation_set in suite.validating],
         phases_of=phases_of,
@@ -252,12 +255,12 @@ def _scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
 
 
 def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
-    """Return what a checkpoint says of its weights, beside the settings."""
+    """Return the facts that a checkpoint needs beside the settings so that its weights can be used again."""
     description: dict[str, Any] = {
         "classes": list(job.suite.classes),
         "train_data": dataclasses.asdict(train_data),
     }
-    if job.normalisation.kind in ("tag", "checkpoint"):  # the weights brought it; else it follows from the settings
+    if job.normalisation.kind in ("tag", "checkpoint"):  # it came with the weights; others follow from the settings
         description[checkpoint.NORMALISATION] = job.normalisation.as_json()
     if job.suite.task.name != MULTI_CLASS.name:
         description[checkpoint.TASK] = job.suite.task.name
@@ -289,13 +292,13 @@ def _build_algorithm(job: Job, group: Group, precision: Precision, data: TrainDa
 def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
     """Return the function that computes the features of networks that are not trained, kept in files for the next."""
     config = job.config
-    facts = {
+    origin = {
         **networks.origin(config.backbone, "scratch"),  # of the library; each network's weights are hashed themselves
         "network": as_json(flatten(config.network)),
         "precision": precision.name,
         "device": group.device.type,
     }
-    return FeatureStore(places.prepared_home(config.prepared_dir) / "features", facts)
+    return FeatureStore(places.prepared_home(config.prepared_dir) / "features", origin)
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

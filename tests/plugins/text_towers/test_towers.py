@@ -18,7 +18,7 @@ from biasbed.evaluation import models
 from biasbed.plugins.text_towers import prompts, transformers_models
 from biasbed.plugins.text_towers.text_tower import load_text_tower
 from biasbed.plugins.text_towers.towers import text_classifier
-from biasbed.training.expected import describe_difference
+from biasbed.training.expected import describe_other_preprocessing
 from biasbed.training.resolve import resolve
 from helpers.making import batch_for, images, make
 from helpers.tensors import changed
@@ -184,7 +184,7 @@ def test_zero_shot_is_open_clip_s_own(open_clip_folder: Path) -> None:
     assert why == "of the model's own configuration, which expects 32 pixels, bicubic interpolation"
     config: Any = resolve({"suite": "folders", "backbone": name, "init": "named:default"})
     assert (config.image_size, config.preprocess) == (32, Preprocess(resize=32, interpolation="bicubic"))
-    assert not describe_difference(config)
+    assert not describe_other_preprocessing(config)
     with pytest.raises(UsageError, match=r"patches of 8 x 8 pixels leave out 4 of 36.*image_size=32 or 40"):
         build_tower(name, "named:default", size=36)
 
