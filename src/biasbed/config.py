@@ -22,7 +22,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import check, flatten, nearest, setting, specs, word
 
 Auto = Literal["auto"]
-LARGEST_SIDE = 4096  # pixels of an image; what nobody means, and no memory holds, is refused
+LARGEST_SIDE = 4096  # pixels of an image's side
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Optim:
                 raise ValueError(f"optim.{name}={parts}: parts of the training, rising, between 0 and 1")
         if self.nesterov and not self.momentum:
             raise ValueError("optim.nesterov needs optim.momentum above 0")
-        rising = self.points[:1] == (0,) and self.points[-1:] == (1,) and list(self.points) == sorted(set(self.points))
-        if not rising:
+        is_rising = list(self.points) == sorted(set(self.points))
+        if not is_rising or self.points[:1] != (0,) or self.points[-1:] != (1,):
             raise ValueError(f"optim.points={self.points}: parts of the training, rising, from 0 to 1")
         if len(self.factors) != len(self.points) or not all(0 <= factor < math.inf for factor in self.factors):
             raise ValueError(f"optim.factors={self.factors}: one for each of optim.points={self.points}, 0 or more")
@@ -115,7 +115,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class Swad:
-    """Over which steps SWAD averages (Cha et al. 2021, algorithm 1); their values."""
+    """Settings of SWAD, which chooses the steps to average over (Cha et al. 2021, algorithm 1); their values."""
 
     optimum_patience: int = setting(
         3,
@@ -294,6 +294,7 @@ class StimuliPreprocess:
 
 
 def _refuse_sides(settings: Any, group: str, *names: str) -> None:
+    """Raise ValueError for a number of pixels, in a setting of a group, that no image has."""
     for name in names:
         value = getattr(settings, name)
         if value != "auto" and not 8 <= value <= LARGEST_SIDE:
@@ -430,7 +431,8 @@ class Config:
         for name, least, most in (("nproc", 1, 10**4), ("workers", 0, 10**4), ("evaluate_every", 1, 10**9)):
             value = getattr(self, name)
             if value != "auto" and not least <= value <= most:
-                raise ValueError(f"{name}={value}: should be at least {least}" + (f", at most {most}" * (value > most)))
+                upper = f", at most {most}" if value > most else ""
+                raise ValueError(f"{name}={value}: should be at least {least}{upper}")
         for name in ("row", "cell"):
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
@@ -472,7 +474,7 @@ class Config:
 
 
 def _refuse_unclear(seen: tuple[str, ...]) -> None:
-    """Raise ValueError for what weights have seen in other words than the report's."""
+    """Raise ValueError for a value of `init_seen` in other words than those of the report."""
     for part in seen:
         kind, _, name = part.partition(" of ")
         if part not in ("nothing", "unknown") and (kind not in ("labels", "images", "texts") or not name.strip()):
@@ -499,7 +501,7 @@ def _refuse_mean_std(config: Config) -> None:
 
 
 def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the settings of several layers: the last wins, and a duration in one unit replaces one in the other."""
+    """Merge layers of settings: the last wins, and a duration in epochs replaces one in steps, or the reverse."""
     values: dict[str, Any] = {}
     for layer in layers:
         for unit, other_unit in (("epochs", "steps"), ("steps", "epochs")):
@@ -520,7 +522,7 @@ def _config_class(settings: Any, hparams: Any) -> type[Config]:
 
 
 def preset_names(flags: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the presets that flags name, which may be words."""
+    """Return the names of the presets in a command's flags."""
     return check(specs(Config)["preset"], flags.get("preset")) or ()
 
 
@@ -530,5 +532,5 @@ def plain(config: Config) -> dict[str, Any]:
 
 
 def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted name as JSON has them."""
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+    """Return settings by dotted name as JSON values: tuples become lists."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

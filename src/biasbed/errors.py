@@ -1,4 +1,4 @@
-"""The two ways a command ends badly. Each carries one message for the user and is printed without a traceback."""
+"""Errors that end a command (UsageError, Failure) with one message for the user, and the text of messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Self
 
 LONGEST_NAME = 300  # characters of a path that a message holds
-# What a machine refuses in the middle of right work: a full disk, a broken one, too many open files.
+# Error numbers of a machine that fails during correct work: a full disk, a broken one, too many open files.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
 REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
@@ -20,8 +20,8 @@ FULL_SHARED_MEMORY = "/dev/shm, the shared memory, is full or too small: make it
 LEAST_FREE = 2**16  # bytes: a disk with less is full
 
 
-class Told(Exception):
-    """One message, and the lines of a list that may stand below it."""
+class CommandError(Exception):
+    """Error of a command: one message, and the lines of a list that may stand below it. No traceback is printed."""
 
     def __init__(self, message: str, *lines: str) -> None:
         super().__init__(message, *lines)
@@ -29,21 +29,21 @@ class Told(Exception):
     def __str__(self) -> str:
         return "\n".join(map(str, self.args))
 
-    def located(self, where: str) -> Self:
-        """Return this error, of whatever type, with a place before its message."""
+    def with_place(self, where: str) -> Self:
+        """Put a place before the message, and return this error."""
         message, *lines = self.args
         self.args = (f"{where}: {message}", *lines)
         return self
 
 
-class UsageError(Told):
+class UsageError(CommandError):
     """The command can't be carried out as given: nothing was started. Exit code 2."""
 
     exit_code = 2
 
 
 class UnreadableFile(UsageError, ValueError):
-    """A file that is not read, whoever wrote it: a pipe or a device, or one that is too large for its kind."""
+    """A file that is refused before it is read: a pipe, a device, or a file that is too large for its kind."""
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -58,12 +58,12 @@ class NotApplicable(UsageError):
     """A method can't be trained on these data: they lack what it needs. In a study such a cell stays empty."""
 
     def __init__(self, message: str, lacking: Iterable[str] = ()) -> None:
-        """lacking: of what methods may need (`algorithms.requests.NEEDS`)."""
+        """lacking: the needs that the data lack (names in `algorithms.requests.NEEDS`)."""
         super().__init__(message)
         self.lacking = tuple(sorted(lacking))
 
 
-class Failure(Told):
+class Failure(CommandError):
     """The command was right but its work failed: what was computed before is kept. Exit code 1."""
 
     exit_code = 1
@@ -75,18 +75,21 @@ def first_line(error: BaseException) -> str:
 
 
 def os_reason(error: OSError) -> str:
-    """Return in one line what the operating system refused: a full disk, a file of somebody else's."""
-    if error.strerror is None:  # raised by a library, with words of its own
+    """Return the reason of an operating system's error in one line, with the file or the full disk."""
+    if error.strerror is None:  # raised by a library, which has its own message
         return first_line(error)
     name = "" if error.filename is None else str(error.filename)
-    if not name and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ": ".join((error.strerror, ", ".join(full_places()) or "which one is not known"))
-    shown = name if len(name) <= LONGEST_NAME else f"{name[:60]}..."
-    return f"{error.strerror}: {shown}" if name else error.strerror
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:60]}..."
+    if name:
+        return f"{error.strerror}: {name}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.strerror}: {', '.join(find_full_disks()) or 'which one is not known'}"
+    return error.strerror
 
 
-def full_places() -> list[str]:
-    """Return the folders that programs write to and whose disk is full, shared memory among them."""
+def find_full_disks() -> list[str]:
+    """Return those folders that a command writes to whose disk is full; shared memory is one of them."""
     candidates = (SHARED_MEMORY, tempfile.gettempdir(), os.environ.get("BIASBED_HOME", ""), os.curdir)
     full = []
     for folder in filter(os.path.isdir, candidates):
@@ -97,29 +100,30 @@ def full_places() -> list[str]:
 
 
 def shown(text: str, most: int = 300) -> str:
-    """Return words of a file or a server as a message holds them: cut, and without signs that a terminal would obey."""
-    return (text if text.isprintable() else ascii(text)[1:-1])[:most]
+    """Return a stranger's text for a message: at most `most` characters, control characters escaped."""
+    printable = text if text.isprintable() else ascii(text)[1:-1]
+    return printable[:most]
 
 
-LONGEST_LINE, END = 800, 250  # characters of a message, and of its end, which says what to do
-MOST_LINES = 200
+LONGEST_LINE, END = 800, 250  # characters of a message, and of the end that a cut message keeps
+MOST_LINES = 200  # lines of a message with a list
 
 
-def in_a_line(text: str) -> str:
-    """Return words as they are printed: one line, whatever was typed, without signs that a terminal would obey.
+def to_one_line(text: str) -> str:
+    """Return text as one line that is safe to print: line breaks and control characters are escaped.
 
-    A longer one loses its middle: what is wrong stands at the beginning, and what to do at the end.
+    A long line loses its middle: the beginning says what is wrong, and the end what to do.
     """
-    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     if len(line) <= LONGEST_LINE:
         return line
     middle = f" ... ({len(line) - LONGEST_LINE} more characters) ... "
     return f"{line[: LONGEST_LINE - END - len(middle)]}{middle}{line[-END:]}"
 
 
-def printed(error: Told) -> str:
-    """Return the text that a command ends with: a line, and below it those of our own list, if there is one."""
-    lines = [in_a_line(str(line)) for line in error.args]
+def format_error(error: CommandError) -> str:
+    """Return the text of an error as a command prints it: its message in a line, and the lines of its list."""
+    lines = [to_one_line(str(line)) for line in error.args]
     if len(lines) > MOST_LINES:  # the last is the advice
         lines[MOST_LINES - 2 : -1] = [f"... and {len(lines) - MOST_LINES + 1} more lines"]
     return "\n".join(lines)
@@ -127,12 +131,15 @@ def printed(error: Told) -> str:
 
 def listed(names: Iterable[object], most: int = 20) -> str:
     """Return names as a message holds them: `a, b, c and 12 more`."""
-    every = list(map(str, names))
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+    texts = list(map(str, names))
+    joined = ", ".join(texts[:most])
+    if len(texts) > most:
+        return f"{joined} and {len(texts) - most} more"
+    return joined
 
 
-def other_form(name: str, names: Iterable[str]) -> str:
-    """Return the name that looks the same and is written with other characters (é as one, or as e and an accent)."""
+def find_other_form(name: str, names: Iterable[str]) -> str:
+    """Return a name that looks the same in another Unicode form (é as one character, or as two); empty if none does."""
     form = unicodedata.normalize("NFC", name)
     for candidate in names:
         if candidate != name and unicodedata.normalize("NFC", candidate) == form:

@@ -20,10 +20,10 @@ def clause(limit: int | None) -> str:
 
 
 def marked(name: str, limit: int | None, quick: bool = False) -> str:
-    """Return a run's name for MLflow's pages."""
+    """Return a run's name for MLflow's pages, with `quick` and `limit=<n>` added if they hold."""
     return " ".join(filter(None, (name, "quick" if quick else "", f"limit={limit}" if limit is not None else "")))
 
 
 def tags(limit: int | None) -> dict[str, str]:
-    """Return the tags that such a run has besides."""
+    """Return the tags of such a run; empty without a limit."""
     return {} if limit is None else {record.LIMIT: str(limit)}

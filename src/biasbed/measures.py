@@ -1,6 +1,6 @@
-"""Measures: a row for each, and those that are functions of counts. Standard library only.
+"""Measures: meaning, unit and direction of each, and formulas on counts. Standard library only.
 
-`evaluation/decisions.py` takes every measure of a set's images from decisions; analysis reads logged values.
+`evaluation/decisions.py` computes every measure from decisions on images; analysis reads logged values.
 The Align-Conflict score is derived from several sets, in `suites/debiasing.py`.
 
 Answers: What does a measure mean, and which unit and direction has it?
@@ -16,12 +16,12 @@ from typing import Protocol
 
 from biasbed.plugin_loader import Joined
 
-LARGEST_SCORE = 1e100  # of somebody else's, either sign: its square is still a number
+LARGEST_SCORE = 1e100  # in a stranger's table, of either sign: its square is still finite
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
-FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
-OF_TWO = "of 2"  # the unit of numbers from 0 to 2
-HEADLINE = "as the headline"  # the unit of what is said about a set's headline
+FRACTION = "%"  # unit of values that are stored as fractions and shown in percent
+OF_TWO = "of 2"  # unit of numbers from 0 to 2
+HEADLINE = "as the headline"  # unit of values about a set's headline, such as its spread
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Measure:
     higher_is_better: bool = True
     of_biases: bool = False  # whether it takes the images' bias labels
     has_direction: bool = True  # False: neither more nor less of it is better, whatever `higher_is_better` says
-    of_scores: bool = False  # it is logged only where the scores of all classes are kept, whatever the protocol
+    of_scores: bool = False  # it is logged only if the scores of all classes are kept, whatever the protocol
     is_calibrated: bool = False  # it needs images to calibrate with
 
 
@@ -125,9 +125,10 @@ UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which m
 
 
 def find_measure(name: str) -> Measure:
-    """Return the row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
+    """Return a measure by its name (`loss`), or by that of a metric (`test/loss/sketch`)."""
     parts = name.split("/")
-    return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
+    measure = parts[1] if len(parts) > 1 else name
+    return MEASURES.get(measure, UNKNOWN)
 
 
 class Described(Protocol):
@@ -147,7 +148,7 @@ class Derives(Protocol):
 
 
 def described(by: Derives, metric: str) -> Described:
-    """Return unit and direction of a metric: of its derivation, else of its measure."""
+    """Return unit and direction of a metric: those of its derivation if it is derived, else those of its measure."""
     return by.derivation(metric) or find_measure(metric)
 
 
@@ -169,7 +170,7 @@ def rounded(value: float) -> float:
 
 
 def is_better(value: float, than: float, higher_is_better: bool) -> bool:
-    """Return True if a value is truly better than another. NaN never is, and any number is better than NaN."""
+    """Return True if a value is strictly better than `than`. NaN is never better; any number is better than NaN."""
     if math.isnan(than):
         return not math.isnan(value)
     return value > than if higher_is_better else value < than
@@ -276,9 +277,10 @@ def derive(
     references: Sequence[float] = (),
     higher_is_better: bool = True,
 ) -> float | None:
-    """Return the derived value. None without inputs, if one is missing or not finite, or if there are too many or few.
+    """Return the value that a function of `FUNCTIONS` computes from inputs and constants.
 
-    higher_is_better: of the value.
+    Returns None if an input is missing or not finite, if there are too few or too many, or if it is undefined.
+    higher_is_better: direction of the value.
     """
     finite = [value for value in inputs if value is not None and math.isfinite(value)]
     if not finite or len(finite) != len(inputs):
@@ -300,10 +302,11 @@ def accuracy(correct: float, images: int) -> float:
 
 
 def wilson(correct: float, images: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of a fraction of `images` independent images (Wilson 1927, equation 4); ValueError without images.
+    """Compute Wilson's interval of a fraction of independent images (Wilson 1927, equation 4).
 
-    It stays within [0, 1] and is not empty where all or no images are right, as the normal approximation's is.
-    correct: not whole if images have several answers each, of which a share is right.
+    It stays within [0, 1] and is not empty if all or no images are right, as the normal approximation's is.
+    correct: number of images that are right; may be fractional if images have several answers each. Raises ValueError
+    without images.
     """
     share = accuracy(correct, images)
     z = NormalDist().inv_cdf((1 + level) / 2)
@@ -314,9 +317,9 @@ def wilson(correct: float, images: int, level: float = 0.95) -> tuple[float, flo
 
 
 def shape_bias(shape: int, texture: int) -> float:
-    """Shape decisions / (shape + texture decisions) on cue conflicts (Geirhos et al. 2019, section 3).
+    """Compute the shape bias, shape decisions / (shape + texture decisions) (Geirhos et al. 2019, section 3).
 
-    Decisions for any other class count for neither. NaN where no decision was for either cue.
+    Decisions for any other class do not count. NaN if no decision is for either cue.
     """
     if shape + texture == 0:
         return float("nan")
@@ -324,21 +327,23 @@ def shape_bias(shape: int, texture: int) -> float:
 
 
 def expected_calibration_error(counts: Sequence[int], corrects: Sequence[int], confidences: Sequence[float]) -> float:
-    """Mean gap between confidence and accuracy (Guo et al. 2017, equation 3); ValueError without images.
+    """Compute the mean gap between confidence and accuracy (Guo et al. 2017, equation 3).
 
-    Per bin of confidence: how many images it has, how many of them are decided rightly, the sum of their confidences.
+    Arguments hold a number per bin of confidence: its images, the right decisions among them, and the sum of their
+    confidences. Raises ValueError without images.
     """
     images = sum(counts)
     if images <= 0:
         raise ValueError("calibration of no images")
-    return sum(abs(right - sure) for right, sure in zip(corrects, confidences, strict=True)) / images
+    gaps = (abs(correct - confidence) for correct, confidence in zip(corrects, confidences, strict=True))
+    return sum(gaps) / images
 
 
 def error_consistency(both_right: int, only_a: int, only_b: int, both_wrong: int) -> float:
-    """Cohen's kappa of being right on the same images (Geirhos, Meding and Wichmann 2020, equations 1 to 3).
+    """Compute Cohen's kappa of being right on the same images (Geirhos, Meding and Wichmann 2020, equations 1 to 3).
 
-    0: two observers agree as often as independent ones of their accuracies would; 1: always. NaN where chance alone
-    makes them agree always, as for two observers that are never wrong. ValueError without images.
+    0: two observers agree as often as independent ones of their accuracies would; 1: always. NaN if chance alone makes
+    them agree always, as two observers that are never wrong. Raises ValueError without images.
     """
     images = both_right + only_a + only_b + both_wrong
     if images <= 0:

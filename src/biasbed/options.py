@@ -29,7 +29,7 @@ class ImportOptions:
 
     @property
     def is_path(self) -> bool:
-        """True if the source can't be a paper's name."""
+        """True for a path; the name of a paper has neither a slash nor a dot."""
         return "/" in self.source or "." in self.source
 
 
@@ -116,10 +116,10 @@ class PrepareOptions:
     )
 
     def __post_init__(self) -> None:
-        """So that each of several classes that another is made of checks its own."""
+        """Check nothing: classes with settings of their own call this before their own checks."""
 
     def refuse_below(self, **least: int) -> None:
-        """Raise ValueError for a number that is given and too small."""
+        """Raise ValueError for a setting below its bound. least: bounds by the settings' names."""
         for name, bound in least.items():
             value = getattr(self, name)
             if value != "auto" and value < bound:
@@ -147,8 +147,9 @@ class ReproduceOptions:
     output_dir: str = setting("auto", "folder of runs (auto: $BIASBED_HOME, or one in the home folder)")
 
     def __post_init__(self) -> None:
-        for word in () if self.allow == "none" else self.allow:
-            refuse_unknown(word, ALLOWANCES, f"allow={word}")
+        if self.allow != "none":
+            for word in self.allow:
+                refuse_unknown(word, ALLOWANCES, f"allow={word}")
 
     def allows(self, difference: str) -> bool:
         """Return True if this difference is accepted."""
@@ -156,9 +157,17 @@ class ReproduceOptions:
 
     @property
     def places(self) -> dict[str, str]:
-        """Settings of the training that are other here than where it was recorded."""
+        """Settings that say where things are on this machine, if they are given."""
         values = {name: getattr(self, name) for name in ("data_dir", "prepared_dir", "init", "device")}
         return {name: value for name, value in values.items() if value != "auto"}
+
+
+def _refuse_number(name: str, number: int | Auto) -> None:
+    """Raise ValueError for a number below 1, or of more than a million."""
+    if number == "auto" or 1 <= int(number) <= 10**6:
+        return
+    upper = ", at most a million" if int(number) > 1 else ""
+    raise ValueError(f"{name}={number}: should be at least 1{upper}")
 
 
 Workers = int | Auto
@@ -177,9 +186,7 @@ class StudyOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.workers != "auto" and not 1 <= int(self.workers) <= 10**6:
-            more = ", at most a million" * (int(self.workers) > 1)
-            raise ValueError(f"workers={self.workers}: should be at least 1{more}")
+        _refuse_number("workers", self.workers)
 
 
 @dataclass(frozen=True)
@@ -221,18 +228,17 @@ class MainOptions(StudyOptions):
     output_dir: str = setting("auto", "folder of runs and of the report")
 
 
-# Settings of `train` that a study has in another form; the others it passes on.
-OWN = ("algorithm", "seed", "resume", "workers", "suite", "study", "row", "cell")
+# Settings of `train` that a study sets for each of its trainings, and those that it passes on to all of them.
+SET_BY_STUDY = ("algorithm", "seed", "resume", "workers", "suite", "study", "row", "cell")
+STUDY_SHARED = tuple(name for name in specs(Config) if name not in SET_BY_STUDY)
 
 
-# Those that it passes on.
-STUDY_SHARED = tuple(name for name in specs(Config) if name not in OWN)
-
-
-def of_trainings(flags: Mapping[str, str], loader_workers: int | Auto) -> dict[str, str]:
-    """Return the flags that go on to every training, of those that are not the command's own."""
-    settings = {name: value for name, value in flags.items() if value != "auto"}
-    return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
+def training_flags(shared: Mapping[str, str], loader_workers: int | Auto) -> dict[str, str]:
+    """Return the flags of every training of a study. shared: those of the study's flags that are its trainings'."""
+    flags = {name: value for name, value in shared.items() if value != "auto"}
+    if loader_workers != "auto":
+        flags["workers"] = str(loader_workers)
+    return flags
 
 
 Samplers = Literal["tpe", "random", "brute_force"]
@@ -285,19 +291,18 @@ class SweepOptions(CellOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("trials", "repeats"):
-            value = getattr(self, name)
-            if value != "auto" and not 1 <= int(value) <= 10**6:
-                raise ValueError(f"{name}={value}: should be at least 1" + ", at most a million" * (int(value) > 1))
+        _refuse_number("trials", self.trials)
+        _refuse_number("repeats", self.repeats)
         if not self.algorithms:
             raise ValueError("algorithms: name at least one method")
         if SEARCHES[self.search].pruner == "none" and self.pruner not in ("auto", "none"):
             raise ValueError(f"pruner={self.pruner}: search={self.search} needs every trial's whole course")
 
     def value_or_default(self, name: str) -> str | int:
-        """Return `trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
-        typed = getattr(self, name)
-        value: str | int = getattr(SEARCHES[self.search], name) if typed == "auto" else typed
+        """Return `trials`, `repeats`, `sampler` or `pruner` as given; for `auto` the default of the kind of search."""
+        value: str | int = getattr(self, name)
+        if value == "auto":
+            value = getattr(SEARCHES[self.search], name)
         return value
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Offered(Mapping[str, T]):
-    """Things of one kind by name: the core's, then those of plug-ins, which are imported when they are asked for."""
+    """Mapping of things of one kind by name: the core's, then those of plug-ins, each imported when it is looked up."""
 
     def __init__(self, kind: str, core: Mapping[str, T] | None = None) -> None:
         self.kind, self.core = kind, core or {}
@@ -48,7 +48,7 @@ class Offered(Mapping[str, T]):
 
 
 class Joined(Mapping[str, T]):
-    """Things by name that are not imported one by one: the core's, then those in the mappings that plug-ins offer."""
+    """Mapping of things by name: the core's, then those in the mappings that plug-ins offer, imported all at once."""
 
     def __init__(self, kind: str, core: Mapping[str, T]) -> None:
         self.kind, self.core = kind, core
@@ -72,7 +72,7 @@ class Joined(Mapping[str, T]):
 
 
 def with_offered(name: str, core: type[T], kind: str) -> type[T]:
-    """Return the frozen dataclass `core` under this name, with the fields of those that plug-ins offer."""
+    """Return a frozen dataclass of this name with the fields of `core` and of the classes that plug-ins offer."""
     offered: Offered[type] = Offered(kind)
     members = {"__doc__": core.__doc__, "__module__": core.__module__}
     return dataclass(frozen=True)(type(name, (*offered.values(), core), members))
@@ -80,7 +80,7 @@ def with_offered(name: str, core: type[T], kind: str) -> type[T]:
 
 @functools.cache
 def offers(kind: str) -> Mapping[str, str]:
-    """Return what all plug-ins offer of a kind, `module:name` by name. Of two with one name the first counts."""
+    """Return `module:name` by name of all that plug-ins offer of a kind. Of two with the same name the first stays."""
     places: dict[str, str] = {}
     for plugin, plugin_offers in _read_plugins().items():
         for name, target in plugin_offers.get(kind, {}).items():

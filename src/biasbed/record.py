@@ -116,8 +116,7 @@ PREDICTIONS = {
     "max_softmax": "there: largest probability among all the model's outputs",
 }
 
-# What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
-# And per cue that the model may use: shape, texture, background, ...
+# Tables of an evaluation without training: per set, per class under cue conflict, per pair of observers.
 EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv")
 EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE = EVALUATION_FILES
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
@@ -153,7 +152,7 @@ class MetricName:
         """Set, as `<set>:<group>` if the metric is of a group; empty without a set."""
         return ":".join(filter(None, (self.set, self.group)))
 
-    @functools.cached_property
+    @functools.cached_property  # an analysis writes the same names thousands of times
     def _text(self) -> str:
         return "/".join(filter(None, (self.phase, self.measure, self.measured_on)))
 
@@ -171,13 +170,13 @@ def parse_metric(name: str) -> MetricName | None:
     return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
 
-# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`). Their values are rounded, as
-# MLflow's pages show all digits of a metric. Analysis reads the long names.
+# Phase of the short names of the main metrics at the best evaluation so far (`Protocol.best`). Their values are
+# rounded, as MLflow's pages show all digits of a metric. Analysis reads the long names.
 BEST = "best"
 
 
 def is_finite(value: float) -> bool:
-    """Return False for NaN and infinity, also for the largest double, as which MLflow's stores return infinity."""
+    """Return False for NaN and infinity, and for the largest double, which MLflow's stores return for infinity."""
     return abs(value) < sys.float_info.max
 
 
@@ -224,7 +223,7 @@ SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
 
 @dataclass(frozen=True)
 class SetRecord:
-    """Facts about one evaluation set that analysis needs."""
+    """Record of one evaluation set: the facts that analysis needs."""
 
     name: str
     headline: str  # the measure that stands for the set in score tables
@@ -238,7 +237,7 @@ class SetRecord:
     source_images: str | None = None  # sets with equal source_images are not independent blocks
     label_map: str = ""  # how the model's outputs become decisions
     preprocessing: str = ""  # how images are resized and cropped, in words
-    block: str = ""  # the data set that it is a part of (empty: it is one by itself)
+    block: str = ""  # the data set that it is a part of (empty: it is a whole one)
     domain: str = ""  # the domain that it shows, which a training may hold out
     conditions: Mapping[str, int] = field(default_factory=dict)  # condition -> images
     # Of each group what it stands for, by role: {"0-conflicting": {"class": "0", "alignment": "conflicting"}}
@@ -246,16 +245,16 @@ class SetRecord:
     unit: str = ""  # of the headline (empty: as its measure or derivation has it)
     aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
     labels: Mapping[str, int] = field(default_factory=dict)  # of images with several: label -> images
-    counts: bool = True  # whether it is a column of tables; else rules alone look at it
+    counts: bool = True  # False: it is no column of tables, and only selection rules use it
     version_of: str = ""  # of several data sets with the same images; no table has two
-    by_cell: bool = False  # how many images it has is its cell's affair, as a severity's
+    by_cell: bool = False  # its number of images depends on the cell, as on a severity
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A value that follows from others of the same evaluation: `<phase>/<measure>/<name>`.
+    """Value `<phase>/<measure>/<name>` that is computed from others of the same evaluation by `measures.derive`.
 
-    Where `name` is a set's, it may be that set's headline; else one in `test` is a column. See `measures.derive`.
+    If `name` is that of a set, it may be the set's headline; any other in the phase `test` is a column of its own.
     """
 
     phase: str  # val or test
@@ -274,7 +273,7 @@ class Derived:
         return str(MetricName(self.phase, self.measure, self.name))
 
     def inputs_without(self, test_domains: Collection[str]) -> tuple[str, ...]:
-        """Return the inputs that count if these domains are held out."""
+        """Return the inputs that remain if these domains are held out of training."""
         pairs = zip(self.inputs, self.training or [""] * len(self.inputs), strict=True)
         return tuple(name for name, domain in pairs if domain not in test_domains)
 
@@ -303,9 +302,9 @@ class Protocol:
 
     @property
     def tested(self) -> str:
-        """Hash of what is tested, however a model came about: sets, classes, label maps, what is derived of them.
+        """Hash of everything that a model is tested on, however it was made: sets, classes, label maps, derived values.
 
-        How images are brought to the model's size is the model's own affair.
+        Preprocessing is left out, as it belongs to the model.
         """
         sets = [asdict(replace(member, preprocessing="")) for member in self.sets]
         derived = [asdict(member) for member in self.derived if member.phase == "test"]
@@ -313,21 +312,33 @@ class Protocol:
 
     @property
     def columns(self) -> tuple[SetRecord, ...]:
-        """The sets, then what is derived of several of them as sets without images of their own."""
+        """Columns of tables: the sets, then values that are derived from several sets, as sets without images."""
         names = {member.name for member in self.sets}
         derived = [member for member in self.derived if member.phase == "test" and member.name not in names]
         return (*(member for member in self.sets if member.counts), *map(_as_set, derived))
 
     def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
-        """Return the columns that a run fills: sets of held-out domains or of none, and what is derived of such."""
-        hidden = {e.name for e in self.sets if e.domain and test_domains and e.domain not in test_domains}
-        lost: set[str] = set()
+        """Return the columns that a run with these held-out domains fills.
+
+        A set that shows a domain is one of them only if that domain is held out, and a derived value only if all of
+        its inputs are. Without held-out domains a run fills all columns.
+        """
+        trained: set[str] = set()  # sets that show a domain of the training
+        for member in self.sets:
+            if test_domains and member.domain and member.domain not in test_domains:
+                trained.add(member.name)
+        undefined: set[str] = set()  # derived metrics that lack an input
         for derived in self.derived:
-            sets = {name: name.rpartition("/")[2].partition(":")[0] for name in derived.inputs_without(test_domains)}
-            if not sets or lost & set(sets) or hidden & set(sets.values()):
-                lost.add(derived.metric)
-        visible = (c for c in self.columns if c.name not in hidden)
-        return tuple(c for c in visible if str(MetricName("test", c.headline, c.name)) not in lost)
+            inputs = derived.inputs_without(test_domains)
+            sets = {name.rpartition("/")[2].partition(":")[0] for name in inputs}
+            if not inputs or undefined.intersection(inputs) or trained & sets:
+                undefined.add(derived.metric)
+        columns = []
+        for column in self.columns:
+            headline = str(MetricName("test", column.headline, column.name))
+            if column.name not in trained and headline not in undefined:
+                columns.append(column)
+        return tuple(columns)
 
     def derivation(self, metric: str) -> Derived | None:
         """Return how a metric is derived; None if it is measured."""
@@ -335,32 +346,37 @@ class Protocol:
 
     @property
     def best(self) -> dict[str, str]:
-        """Short name -> metric of what counts: shape bias, every set's headline, the monitor; in that order.
+        """Main metrics by their short names: shape bias, every column's headline, the monitor; in that order.
 
-        MLflow's pages show the first dozen characters of a name: `test/accuracy/cue_conflict` looks like any other.
+        MLflow's pages show the first dozen characters of a name, in which `test/accuracy/cue_conflict` looks like any
+        other.
         """
-        monitor = parse_metric(self.monitor)
-        last = {f"{BEST}/{monitor.set or monitor.measure}": self.monitor} if monitor else {}
+        monitor_name = parse_metric(self.monitor)
+        monitor = {}
+        if monitor_name is not None:
+            monitor[f"{BEST}/{monitor_name.set or monitor_name.measure}"] = self.monitor
         headlines = {}
         for column in self.columns:
-            name = f"{BEST}/{column.name}"
-            if name not in last:  # validation on one of the sets
-                headlines[name] = str(MetricName("test", column.headline, column.name))
-        cues = [column.name for column in self.sets if SHAPE_BIAS in column.measures]
-        short = f"{BEST}/{SHAPE_BIAS}"
-        sole = len(cues) == 1 and short not in {**headlines, **last}
-        shape = {short if sole else f"{short}:{name}": str(MetricName("test", SHAPE_BIAS, name)) for name in cues}
-        return {**shape, **headlines, **last}
+            short_name = f"{BEST}/{column.name}"
+            if short_name not in monitor:  # it has the same set, which also validates
+                headlines[short_name] = str(MetricName("test", column.headline, column.name))
+        cue_sets = [member.name for member in self.sets if SHAPE_BIAS in member.measures]
+        shape_bias = f"{BEST}/{SHAPE_BIAS}"
+        is_unique = len(cue_sets) == 1 and shape_bias not in {**headlines, **monitor}
+        shape = {}
+        for name in cue_sets:
+            shape[shape_bias if is_unique else f"{shape_bias}:{name}"] = str(MetricName("test", SHAPE_BIAS, name))
+        return {**shape, **headlines, **monitor}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:
-        """Read the protocol of a file of anybody's. Raises ValueError, of one line, for anything else."""
+        """Parse a protocol that anybody may have written. Raises ValueError of one line if it is invalid."""
         try:
             protocol: Protocol = _read(cls, json.loads(text), "the protocol")
-            _ = protocol.hash  # there is none of what JSON can't write: infinity, half a character
+            _ = protocol.hash  # raises ValueError for values that JSON can't hold: infinity, half a surrogate pair
         except RecursionError:
             raise ValueError("it is nested without end") from None
         return protocol
@@ -373,9 +389,9 @@ DOMAIN_RULES = ("training_domain_validation", "leave_one_domain_out", "test_doma
 
 
 def mean_of_training_domains(validation: Iterable[tuple[str, str]]) -> Derived:
-    """Declare the plain mean of accuracies over the domains that train.
+    """Declare the mean of the validation accuracies over the domains that train.
 
-    validation: (set, its domain) of all domains.
+    validation: (name of the validation set, its domain) for every domain.
     """
     pairs = list(validation)
     return Derived(
@@ -389,16 +405,27 @@ def mean_of_training_domains(validation: Iterable[tuple[str, str]]) -> Derived:
 
 
 def _as_set(derived: Derived) -> SetRecord:
-    """Return a set without images, and so without classes, chance level and measures of its own."""
-    is_higher = derived.higher_is_better
-    return SetRecord(derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=is_higher, block=derived.block)
+    """Return a derived value as a column: a set without images, classes, chance level and measures."""
+    return SetRecord(
+        name=derived.name,
+        headline=derived.measure,
+        images=0,
+        classes=0,
+        chance=0.0,
+        measures=(),
+        higher_is_better=derived.higher_is_better,
+        block=derived.block,
+    )
 
 
-_MOST = 2**63  # a number of images beyond it is none
+_MOST = 2**63  # no number of a protocol is as large
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
-    """Return a JSON value as this type: a record's field, or a record itself. Raises ValueError for any other value."""
+    """Return a JSON value as this type, that of a record or of its field. Raises ValueError if it has another type.
+
+    where: names the value in messages.
+    """
     outer, inner = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind) and isinstance(value, dict):
         return _read_record(kind, value, where)
@@ -417,10 +444,13 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 
 def _read_record(kind: Any, values: Mapping[str, Any], where: str) -> Any:
-    hints, members = typing.get_type_hints(kind), fields(kind)
-    if unknown := set(values) - set(hints):
+    """Return a JSON object as a record of this class. Raises ValueError for unknown, missing and wrong fields."""
+    hints = typing.get_type_hints(kind)
+    unknown = set(values) - set(hints)
+    if unknown:
         raise ValueError(f"{where} was written by another version of biasbed: unknown {ascii(sorted(unknown))[:200]}")
-    required = {f.name for f in members if f.default is MISSING and f.default_factory is MISSING}
-    if lacking := required - set(values):
-        raise ValueError(f"{where} lacks {', '.join(sorted(lacking))}")
+    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    missing = required - set(values)
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(sorted(missing))}")
     return kind(**{name: _read(hints[name], value, f"'{name}' of {where}") for name, value in values.items()})

@@ -1,4 +1,4 @@
-"""Secrets in addresses and settings: passwords, tokens and the like are told from what may be written down.
+"""Secrets in addresses and settings: recognise passwords and tokens, and hide them in what is printed and stored.
 
 Answers: Which settings are refused because they hold a password?
 """
@@ -16,9 +16,9 @@ UNRECORDED = "tracking_uri"  # setting that may hold a password, as it is record
 
 
 def public_uri(tracking_uri: str) -> str:
-    """Return a tracking URI as it may be printed and stored: without user name, password and secrets of its query.
+    """Return a tracking URI without user name, password and secrets of its query, so that it may be printed and stored.
 
-    Also one that is written wrongly (a slash or a space in its password, no scheme), of which too much may go.
+    A malformed one (a slash or a space in its password, no scheme) may lose more than its secrets.
     """
     scheme, mark, rest = tracking_uri.partition("://") if "://" in tracking_uri else ("", "", tracking_uri)
     before, _, after = rest.rpartition("@")
@@ -28,12 +28,12 @@ def public_uri(tracking_uri: str) -> str:
 
 
 def public_setting(value: str) -> str:
-    """Return a value as it may be written down. Only what has a scheme is taken for an address."""
+    """Return a setting's value without its secrets. Only a value with a scheme is treated as an address."""
     return public_uri(value) if URI.match(value) else _SECRET.sub(rf"\1{HIDDEN}", value)
 
 
 def has_secret(value: str) -> bool:
-    """Return True if a value must not be written down: it has a password, a token or the like."""
+    """Return True if a value has a password, a token or the like, so that it must not be written down."""
     scheme, mark, rest = value.partition("://")
     user, at, _ = rest.rpartition("@")
     if at and ":" not in user and not scheme.startswith("sqlite"):

@@ -1,7 +1,7 @@
 """Registries of methods, suites, makers, launchers and rules: biasbed's and plug-ins' by name, a user's own by file.
 
-An entry is text, so that listing names imports nothing. What is found may bring settings of its own, as a class
-`Settings` with those of the command that names it.
+An entry is text, so that listing names imports nothing. A thing may have settings of its own, as a class `Settings`
+that extends those of the command.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import Spec, nearest, specs
 
-OWN = "biasbed_user_"  # what modules from users' files are called, and their path's hash
+USER_MODULE = "biasbed_user_"  # beginning of the names of modules from users' files; a hash of the path follows
 
 
 class Registry(Mapping[str, str]):
-    """Names of one kind of thing, and where each is: `module:Class`, or `module` where that is the thing.
+    """Mapping from the names of one kind of thing to `module:Class`, or to `module` if the thing is a module.
 
-    Plug-ins that offer such things are looked up if a name is not among `entries`, or all are asked for.
+    The names are those of `entries`, then those of plug-ins, which are only looked up when they are needed.
     """
 
     def __init__(
         self, setting: str, entries: Mapping[str, str], base: str = "", kind: str = "", offered_as: str = ""
     ) -> None:
-        """setting: the setting that names one. kind: what it is, where the setting is not called so.
+        """setting: the setting that names such a thing.
 
+        base: `module:Class` of which all are subclasses. If it is given, users may name classes of their own, as
+        `<file>.py:<Class>` or `<module>:<Class>`.
+        kind: word for such a thing in messages; defaults to the setting.
         offered_as: kind under which plug-ins offer such things; defaults to the setting.
-
-        base: `module:Class` of which all are subclasses, so that a user's own are taken too, as `<file>.py:<Class>` or
-        `<module>:<Class>`.
         """
         self.setting, self.entries, self.base, self.kind = setting, entries, base, kind or setting
         self.offered_as = offered_as or setting
@@ -56,7 +56,7 @@ class Registry(Mapping[str, str]):
     def load(self, name: str) -> Any:
         """Return the class or module of this name. Raises UsageError with the nearest valid name if there is none.
 
-        Of a user's own the file is executed: `name` has to be the user's word (see `vouched`).
+        For `<file>.py:<Class>` the file is executed, so the name has to come from the user (see `vouched`).
         """
         self.refuse_unknown(name)
         if name in self:
@@ -65,7 +65,7 @@ class Registry(Mapping[str, str]):
             loaded = _load(name)
         except (Exception, SystemExit) as error:  # a user's file may hold anything
             raise UsageError(f"{self.setting}={name} can't be imported: {type(error).__name__}: {error}") from None
-        self._refuse_other(name, loaded)
+        self._check_user_class(name, loaded)
         return loaded
 
     def declare(self, name: str) -> Any:
@@ -78,8 +78,8 @@ class Registry(Mapping[str, str]):
             return mock_imports.load(self[name])
         return self.load(name)
 
-    def _refuse_other(self, name: str, loaded: Any) -> None:
-        """Raise UsageError for what is no `base`, has no settings like it, or is called as one of biasbed's."""
+    def _check_user_class(self, name: str, loaded: Any) -> None:
+        """Raise UsageError unless a user's class has the base, settings of the base's kind, and a name of its own."""
         base = resolve_name(self.base)
         if not (isinstance(loaded, type) and issubclass(loaded, base)):
             base_name = self.base.replace(":", ".")
@@ -93,26 +93,26 @@ class Registry(Mapping[str, str]):
             )
 
     def refuse_unknown(self, name: str) -> None:
-        """Raise UsageError for a name that leads nowhere; nothing is imported."""
+        """Raise UsageError for an unknown name. Imports nothing."""
         if name not in self and not (self.base and ":" in name):
             advice = " (or <file>.py:<Class> of your own)" if self.base else ""
             raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{advice}")
 
     def own_settings(self, name: str) -> Mapping[str, Spec]:
-        """Return the settings that a choice brings, besides those that all of its kind have, by dotted name."""
+        """Return the settings of one thing that its base does not have, by dotted name."""
         general = specs(resolve_name(self.base).Settings)
         return {name: spec for name, spec in specs(self.declare(name).Settings).items() if name not in general}
 
     def identifier(self, name: str) -> str:
-        """Return the name that runs are filed under: the one in the registry, or the class's."""
+        """Return the name in tags and tables: the one in the registry, or that of a user's class."""
         return name if name in self else slug(name.rpartition(":")[2])
 
     def vouched(self, recorded: Any, named: str, where: str, remedy: str = "") -> str:
-        """Return the name to load if a file or a server says `recorded`: one of biasbed's, else the one the user named.
+        """Return the name to load for the name that a file or a server has recorded.
 
-        What is read is only ever compared with names: no file and no server chooses which code is imported. named:
-        the word that the user gave on the command line, or `auto`. Raises UsageError where one has to be given, as in
-        `remedy`.
+        It is a name of biasbed's, or the one that the user gave: a file or a server never chooses which code is
+        imported. named: the user's word on the command line, or `auto`. Raises UsageError if the user has to give a
+        name, or gave another than the recorded one. where: the file or server, in messages. remedy: what to type.
         """
         if not isinstance(recorded, str):
             raise UsageError(f"{where} names no {self.setting}")
@@ -128,7 +128,7 @@ class Registry(Mapping[str, str]):
         return with_whole_path(named)
 
     def by_hand(self, recorded: str) -> str:
-        """Return how a user types what a file or a server names: only the user knows where a file of their own lies."""
+        """Return how a user types a recorded name: `<file>.py:<Class>` for a class of their own, in whatever file."""
         attribute = recorded.rpartition(":")[2]
         word = f"<file>.py:{attribute if attribute.isidentifier() else '<Class>'}"
         return recorded if recorded in self else shown(word)
@@ -141,6 +141,7 @@ def with_whole_path(name: str) -> str:
 
 
 def _load(name: str) -> Any:
+    """Import `<file>.py:<Class>` or `<module>:<Class>` and return the class."""
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
         return getattr(from_file(Path(module).expanduser()), attribute)
@@ -149,13 +150,13 @@ def _load(name: str) -> Any:
 
 def user_files() -> list[str]:
     """Return the user's files that this process has imported and that still exist, for another process to import."""
-    files = [str(module.__file__) for name, module in sys.modules.items() if name.startswith(OWN)]
+    files = [str(module.__file__) for name, module in sys.modules.items() if name.startswith(USER_MODULE)]
     return [file for file in files if Path(file).exists()]
 
 
 def from_file(path: Path) -> ModuleType:
     """Import a user's file once and return its module. Raises what the file raises, and OSError if there is none."""
-    key = f"{OWN}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
+    key = f"{USER_MODULE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}_{path.stem}"
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from biasbed.errors import UsageError, listed, other_form
+from biasbed.errors import UsageError, find_other_form, listed
 from biasbed.redaction import UNRECORDED, has_secret, public_setting
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ def setting(
     optional: bool = False,
     cell: bool = False,
 ) -> Any:
-    """A dataclass field: default, one line of help, and the range.
+    """Declare a dataclass field with its default, one line of help, and the range of its number or numbers.
 
-    identity: whether it is hashed; False where it says where or how a run is carried out, and changes no number.
-    optional: a preset may omit it, as most recipes do; at its default a training does without what it is about.
-    cell: it tells the runs of one configuration apart: it enters `run_key`, not `config_hash`.
-    The range of a list is that of each of its numbers.
+    identity: False for a setting that changes no number, as it says where or how a run is carried out; it is not
+    hashed.
+    optional: a preset may omit it, as most recipes do; at its default a training does without it.
+    cell: it tells the runs of one configuration apart, so that it enters `run_key` and not `config_hash`.
     """
     bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
     return dataclasses.field(
@@ -84,13 +84,12 @@ def _hints(cls: Any) -> Mapping[str, Any]:
 
 
 def specs(cls: type) -> Mapping[str, Spec]:
-    """Return every setting of a settings class by its dotted name."""
-    return _specs(cls)
+    """Return every setting of a settings class by its dotted name; those of a nested class as `<field>.<name>`."""
+    return _specs(cls)  # mypy takes no class as an argument of a cached function
 
 
 @functools.cache
 def _specs(cls: Any) -> Mapping[str, Spec]:
-    """Return the settings of a dataclass by name; those of a nested one as `<field>.<name>`."""
     hints = _hints(cls)
     members: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):
@@ -107,8 +106,8 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
     return members
 
 
-def extended(base: type[T], derived: type) -> type[T]:
-    """Return the settings of `base` with those that `derived`, of the same family, adds; both check them."""
+def combine_settings(base: type[T], derived: type) -> type[T]:
+    """Return a settings class with the fields and the checks of both classes, which have a common base."""
     if issubclass(base, derived):
         return base
     bases = (derived,) if issubclass(derived, base) else (derived, base)
@@ -152,7 +151,7 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
 
 
 def _refuse_unwritable(name: str, text: str) -> None:
-    """Raise UsageError for text that could not be recorded, or must not: a setting is in files and on the server."""
+    """Raise UsageError for text that must not be recorded (a password), or cannot be (no UTF-8, a NUL)."""
     if name != UNRECORDED and has_secret(text):
         raise UsageError(
             f"{name}={public_setting(text)}: has a password or token, and settings are recorded: leave it out"
@@ -192,30 +191,32 @@ def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any]], bool] | None
     return result
 
 
-def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments of Python as settings by dotted name: `optim={"lr": 0.1}` is `optim.lr`."""
+def flatten_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments of Python as settings by dotted name: `optim={"lr": 0.1}` becomes `optim.lr`."""
     settings: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, Mapping):
-            settings |= {f"{name}.{inner}": part for inner, part in flat(value).items()}
+            settings |= {f"{name}.{inner}": part for inner, part in flatten_arguments(value).items()}
         else:
-            settings[name] = as_read(value)
+            settings[name] = to_plain(value)
     return settings
 
 
-def as_read(value: Any) -> Any:
-    """Return a value of Python as it would be read from YAML: paths as text; arrays, tensors and tuples as lists."""
+def to_plain(value: Any) -> Any:
+    """Return a value of Python as YAML would hold it: paths as text; arrays, tensors and tuples as lists."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {name: as_read(part) for name, part in value.items()}
-    return [as_read(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: to_plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(part) for part in value]
+    return value
 
 
 def word(value: Any) -> str:
-    """Return a setting's value as it is typed."""
+    """Return a setting's value as it is typed on the command line: `true`, `none`, `0.3,0.6`."""
     if isinstance(value, list | tuple):
         return ",".join(map(word, value))
     if value is None or isinstance(value, bool):
@@ -224,18 +225,18 @@ def word(value: Any) -> str:
 
 
 def as_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as words of a command line, each in one: a value that looks like a setting stays a value."""
+    """Return settings as words of a command line, `--name=value`: so a value may begin with dashes itself."""
     return [f"--{name}={word(value)}" for name, value in settings.items()]
 
 
 def is_text(word: str) -> bool:
-    """Return True if a word of the command line, or a file's name, is text: bytes that are no UTF-8 are not."""
+    """Return False for a word or file name with bytes that are no UTF-8, which Python decodes as surrogates."""
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 MOST_LISTED = 60  # names in a message
-FIRST_LISTED = 10  # of a longer list
-CUT = " more"  # how a list that is cut ends
+FIRST_LISTED = 10  # names of a longer list
+CUT = " more"  # end of a list that is cut
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -244,7 +245,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     A long list is cut. Of a dotted name whose group exists, only that group is listed.
     """
     names = list(names)
-    lookalike = other_form(name, names)
+    lookalike = find_other_form(name, names)
     if lookalike:
         return f"; '{lookalike}' looks the same, in another Unicode form (NFC or NFD): write both in one"
     hint = hint_near(name, names)
@@ -255,7 +256,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def refuse_unknown(name: str, names: Collection[str], problem: str) -> None:
-    """Raise UsageError if a name is none of `names`. problem: the message, which the nearest name ends."""
+    """Raise UsageError if a name is not among `names`. problem: the message, to which the nearest name is added."""
     if name not in names:
         raise UsageError(f"{problem}{nearest(name, names)}")
 
@@ -296,13 +297,15 @@ def _in_group(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Make an instance of checked values by dotted name. Raises UsageError if they contradict each other."""
     hints = _hints(typing.cast(Any, cls))
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
-            inner = {n.removeprefix(f"{field.name}."): v for n, v in values.items() if n.startswith(f"{field.name}.")}
-            arguments[field.name] = _construct(typing.cast(type, kind), inner)
+            prefix = f"{field.name}."
+            nested = {name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
+            arguments[field.name] = _construct(typing.cast(type, kind), nested)
         elif field.name in values:
             arguments[field.name] = values[field.name]
     try:
@@ -312,7 +315,7 @@ def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _problem(problem: Any, kind: Any) -> str:
-    """Return what is wrong in pydantic's words; for a list that is too short, say how many values it should have."""
+    """Return pydantic's message; for a list that is too short, the number of values that it should have."""
     if problem["type"] == "missing":
         return f"should be {len(typing.get_args(kind))} values, separated by commas"
     return str(problem["msg"][:1].lower() + problem["msg"][1:])
@@ -324,9 +327,10 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _from_word(kind: Any, value: Any) -> Any:
-    """Read words of the command line that pydantic does not: `none`, also for a list of numbers, and lists `a,b,c`.
+    """Convert a value to a form that pydantic accepts for the type.
 
-    Values of Python are read alike: one number is a list of one, and True is no number.
+    `none` becomes None, or an empty list of numbers; `a,b,c` becomes a list, as does a single number of Python. True
+    becomes a word, as pydantic would take it for the number 1.
     """
     kinds = _alternatives(kind)
     if value is None and NoneType not in kinds:
@@ -347,7 +351,7 @@ def _from_word(kind: Any, value: Any) -> Any:
 
 
 def _is_list_of_numbers(kind: Any) -> bool:
-    """Return True for a list of numbers of any length, also none; in a list of names, `none` is a name."""
+    """Return True for a list of any number of numbers. In a list of names, `none` could be a name."""
     inner = typing.get_args(kind)
     return typing.get_origin(kind) is tuple and inner[1:] == (...,) and inner[0] is not str
 
@@ -357,6 +361,7 @@ def _is_literal(kinds: Iterable[Any], value: str) -> bool:
 
 
 def _nearest_word(kind: Any, value: Any) -> str:
+    """Return `; did you mean 'x'?` if a value is near one of the type's words, else nothing."""
     choices: list[str] = []
     for alternative in _alternatives(kind):
         if typing.get_origin(alternative) is typing.Literal:

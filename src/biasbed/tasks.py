@@ -1,4 +1,4 @@
-"""Tasks: how logits and labels become a loss, a decision and probabilities, and what is usually measured."""
+"""Tasks (one label or several per image): loss, decision, probabilities and usual measures of logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
 
-OF_ALL_OUTPUTS = ("accuracy_full", "mrr")  # measures of a label's rank among all the model's outputs
+RANK_MEASURES = ("accuracy_full", "mrr")  # of a label's rank among all the model's outputs
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class MultiClass:
 
     name: ClassVar[str] = "multi_class"  # in checkpoints and in declarations of methods
     description: ClassVar[str] = "one class per image"
-    several: ClassVar[bool] = False  # an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]
-    # Usual measures of a set, the headline first, by which a training is monitored too.
+    several: ClassVar[bool] = False  # True: any number of labels per image, y [N,K] of 0 and 1; else one label, y [N]
+    # Usual measures of a set. The first is the headline, which is also the usual monitor of a training.
     measures: ClassVar[tuple[str, ...]] = ("accuracy", "loss", "ece")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
@@ -48,14 +48,14 @@ class MultiClass:
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Return the chance level of accuracy, for any headline among a set's classes: classes are drawn alike.
+        """Return the score of a uniformly random decision among the set's classes.
 
-        Headlines of ranks depend on the number of all the model's outputs.
+        It is 0 for measures of ranks, which depend on the number of all the model's outputs.
         """
-        return 0.0 if measure in OF_ALL_OUTPUTS else 1 / classes
+        return 0.0 if measure in RANK_MEASURES else 1 / classes
 
     def smoothed(self, part: float) -> MultiClass:
-        """Return the task with labels that are smoothed by this part, for the losses of a training."""
+        """Return the task with this label smoothing, for the losses of a training."""
         return MultiClass(part)
 
 
@@ -63,7 +63,7 @@ class MultiClass:
 class MultiLabel:
     """Any number of labels per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the labels.
 
-    Decided are the labels of positive logits; a decision is right where all of them are.
+    The decision is every label with a positive logit; it is right if all labels are.
     smoothing: part of each label that is spread evenly over its two values, 0 and 1.
     """
 
@@ -92,7 +92,7 @@ class MultiLabel:
         return logits.sigmoid()
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Return the chance level of mean average precision: for a random order, a label's share of (many) images."""
+        """Return the mean average precision of a random order, the mean share of images that have a label; else 0."""
         shares = (y > 0).mean(axis=0)
         return float(shares[shares > 0].mean()) if measure == "map" and shares.any() else 0.0
 
@@ -100,7 +100,7 @@ class MultiLabel:
         return MultiLabel(part)
 
 
-Task = MultiClass | MultiLabel  # kind of label, as algorithms and evaluation see it; both have the same methods
+Task = MultiClass | MultiLabel  # both have the same methods
 MULTI_CLASS = MultiClass()
-# By the names that checkpoints have.
+# By name, as in checkpoints.
 TASKS: Mapping[str, Task] = {task.name: task for task in (MULTI_CLASS, MultiLabel())}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import cli, record
-from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, printed
+from biasbed.errors import REFUSALS, Failure, UsageError, to_one_line, format_error
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand
@@ -29,7 +29,7 @@ def settled(read: Callable[[], object]) -> bool:
     try:
         read()
     except (UsageError, Failure) as error:
-        (line,) = printed(error).splitlines()
+        (line,) = format_error(error).splitlines()
         assert len(line) > 10
         assert line.isprintable()
         return False
@@ -156,5 +156,5 @@ def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
 @DRAWN
 @given(text=st.text())
 def test_any_message_is_a_line(text: str) -> None:
-    assert in_a_line(text).isprintable()
-    assert (in_a_line(text) == text) == text.isprintable()
+    assert to_one_line(text).isprintable()
+    assert (to_one_line(text) == text) == text.isprintable()

@@ -17,9 +17,9 @@ from biasbed.errors import (
     NotApplicable,
     UnreadableFile,
     UsageError,
-    in_a_line,
-    other_form,
-    printed,
+    find_other_form,
+    format_error,
+    to_one_line,
 )
 from biasbed.settings import nearest
 
@@ -29,7 +29,7 @@ COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "café") for form in ("NFC",
 @pytest.mark.parametrize("length", [0, 1, LONGEST_LINE, LONGEST_LINE + 1, 4013, 10**6])
 def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
     text = ("what is wrong: " + "x" * length + "; what to do")[-max(length, 0) - 27 :]
-    shown = in_a_line(text)
+    shown = to_one_line(text)
     assert len(shown) <= LONGEST_LINE
     assert shown.startswith("what is wrong: ")
     assert shown.endswith("; what to do")
@@ -37,16 +37,16 @@ def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
 
 
 def test_a_list_of_thousands_keeps_its_advice() -> None:
-    shown = printed(Failure("cells lack runs:", *(f"cell {k}" for k in range(5000)), "do this")).splitlines()
+    shown = format_error(Failure("cells lack runs:", *(f"cell {k}" for k in range(5000)), "do this")).splitlines()
     assert len(shown) == MOST_LINES
     assert (shown[0], shown[-1]) == ("cells lack runs:", "do this")
     assert shown[-2] == f"... and {5002 - MOST_LINES + 1} more lines"
-    assert printed(Failure("a", "b", "c")) == "a\nb\nc"
+    assert format_error(Failure("a", "b", "c")) == "a\nb\nc"
 
 
 def test_names_that_differ_by_their_unicode_form_alone() -> None:
-    assert other_form(COMPOSED, ["cafe", DECOMPOSED]) == DECOMPOSED
-    assert not other_form(COMPOSED, ["cafe", COMPOSED])
+    assert find_other_form(COMPOSED, ["cafe", DECOMPOSED]) == DECOMPOSED
+    assert not find_other_form(COMPOSED, ["cafe", COMPOSED])
     assert "looks the same, in another Unicode form" in nearest(COMPOSED, [DECOMPOSED])
 
 
@@ -60,9 +60,10 @@ def test_class_folders_that_differ_by_their_unicode_form_alone(tmp_path: Path) -
 
 def test_a_list_keeps_its_lines() -> None:
     error = Failure("these are missing:", "  erm\n on edge", "train them")
-    assert printed(error) == "these are missing:\n  erm\\n on edge\ntrain them"
+    assert format_error(error) == "these are missing:\n  erm\\n on edge\ntrain them"
     assert str(error) == "these are missing:\n  erm\n on edge\ntrain them"
-    assert printed(pickle.loads(pickle.dumps(error))) == printed(error)  # as processes hand them to each other
+    sent = pickle.loads(pickle.dumps(error))  # as processes hand errors to each other
+    assert format_error(sent) == format_error(error)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,6 @@ def test_a_list_keeps_its_lines() -> None:
 def test_an_error_of_any_type_says_where_it_lies_and_stays_itself(error: UsageError) -> None:
     message = str(error)
     with pytest.raises(type(error)) as caught:
-        raise error.located("erm")
+        raise error.with_place("erm")
     assert caught.value is error
     assert str(error) == f"erm: {message}"

@@ -27,7 +27,7 @@ from biasbed.analysis.tables.user_scores import UserScores, select_scores
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
-from biasbed.settings import build, flat, nearest, specs
+from biasbed.settings import build, flatten_arguments, nearest, specs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     for name in OF_THE_COMMAND:
         if name in options:
             raise UsageError(f"{name}= is a setting of the command `biasbed compare`: the result has table and save")
-    return _compare(scores, build(CompareOptions, flat(options)))
+    return _compare(scores, build(CompareOptions, flatten_arguments(options)))
 
 
 def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:

@@ -27,7 +27,7 @@ from biasbed.evaluation.evaluate_model import Evaluation, check_settings, evalua
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-from biasbed.settings import as_read, build, flat, nearest, specs
+from biasbed.settings import build, flatten_arguments, nearest, specs, to_plain
 from biasbed.suites.user_label_maps import OwnMaps, find_own
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
@@ -64,7 +64,8 @@ class Request:
 
         Raises UsageError for unknown settings, and for those that only the command has.
         """
-        flags = {name: as_read(value) for name, value in named.items() if value is not None} | flat(settings)
+        flags = {name: to_plain(value) for name, value in named.items() if value is not None}
+        flags |= flatten_arguments(settings)
         accepted = [*ARGUMENTS, *command.settings(suites.choose_suite(flags).name)]
         for name in flags:
             if name in OF_THE_COMMAND:

@@ -13,7 +13,7 @@ from biasbed import record
 from biasbed.api.arguments import public
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import flat, nearest, refuse_unknown, specs
+from biasbed.settings import flatten_arguments, nearest, refuse_unknown, specs
 from biasbed.tracking.server import active_run, artifact_bytes, resolve_uri
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def train(
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("biasbed.train: call it in the main thread, which alone can be interrupted by a signal")
     named = {name: value for name, value in (("suite", suite), ("algorithm", algorithm)) if value is not None}
-    trained = command.carry_out(flat({**named, "seed": seed, "hparams": hparams or {}, **settings}))
+    trained = command.carry_out(flatten_arguments({**named, "seed": seed, "hparams": hparams or {}, **settings}))
     if trained.code:
         raise Failure(f"the training ended with exit code {trained.code}: its processes have printed the reason")
     return TrainedRun(str(trained.folder.read_state().get("run_id", "")), trained.folder.path)

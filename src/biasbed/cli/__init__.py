@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from biasbed import __version__
 from biasbed.cli import usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
+from biasbed.errors import REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, refuse_unknown, specs
@@ -325,7 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name(flags)
             return COMMANDS[typed[0]](flags)
     except (UsageError, Failure) as error:
-        print(f"biasbed: {places.public_message(printed(error))}", file=sys.stderr)
+        print(f"biasbed: {places.public_message(format_error(error))}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
@@ -338,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
             _show_traceback(type(error), error, error.__traceback__)
-        print(f"biasbed: {places.public_message(in_a_line(os_reason(error)))}", file=sys.stderr)
+        print(f"biasbed: {places.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except RuntimeError as error:
         if str(error) != NO_HOME:

@@ -28,7 +28,7 @@ from biasbed.data.listing import (
 )
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
-from biasbed.errors import UsageError, listed, other_form
+from biasbed.errors import UsageError, find_other_form, listed
 
 S = TypeVar("S", bound=Source)
 
@@ -137,7 +137,7 @@ def _refuse_classes(folder: Path, folders: Sequence[str], classes: Sequence[str]
     """Raise the UsageError for class folders that are not the expected ones."""
     missing, extra = sorted(set(classes) - set(folders)), sorted(set(folders) - set(classes))
     differences = [f"{verb} {listed(names)}" for verb, names in (("lacks", missing), ("has besides", extra)) if names]
-    same = next((name for name in missing if other_form(name, extra)), "")
+    same = next((name for name in missing if find_other_form(name, extra)), "")
     hint = f"; '{same}' is written in two Unicode forms (NFC and NFD): rename one of its folders" if same else ""
     raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(differences)}{hint}")
 

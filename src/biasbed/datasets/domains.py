@@ -21,7 +21,7 @@ from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder
 from biasbed.datasets.releases import ReleaseComparison
-from biasbed.errors import UsageError, listed, other_form
+from biasbed.errors import UsageError, find_other_form, listed
 
 # In the order of DomainBed's tables (Gulrajani and Lopez-Paz 2021, table 4).
 DATA_SETS = DataSetRegistry(
@@ -129,7 +129,7 @@ class FolderDomains(DomainDataSet):
             having = [domain for domain, folders in names.items() if name in folders]
             lacking = [domain for domain in names if domain not in having]
             if lacking:
-                hint = ", which has it in another Unicode form (NFC or NFD)" if other_form(name, classes) else ""
+                hint = ", which has it in another Unicode form (NFC or NFD)" if find_other_form(name, classes) else ""
                 self.refuse(folder, f"the class '{name}' is in {listed(having)} and not in {listed(lacking)}{hint}")
         return tuple(classes)
 

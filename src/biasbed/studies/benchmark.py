@@ -13,7 +13,7 @@ import yaml
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
+from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, training_flags
 from biasbed.studies import ledger, planner
 from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
@@ -51,7 +51,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
     Raises UsageError before anything is started, and Failure at the end if runs failed.
     """
     options, others = read_options(BenchmarkOptions, flags)
-    settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
+    settings = training_flags({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     table = build_table(options, settings)
     plan = make_plan(table, launcher, options.workers)

@@ -86,7 +86,7 @@ def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Ov
         try:
             domains = _find_domains(merged)
         except UsageError as error:
-            raise (error.located(name) if name else error) from None
+            raise (error.with_place(name) if name else error) from None
     cells = []
     for value in held_out:
         if value not in EXPANDED:

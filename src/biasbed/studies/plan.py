@@ -137,7 +137,7 @@ def plan_cells(row: str, cells: Sequence[StudyCell], plan: Callable[[StudyCell],
             planned.refusals.append(f"{where}: {error}")
             planned.lacking[index] = error.lacking
         except UsageError as error:
-            raise error.located(where) from None
+            raise error.with_place(where) from None
     if not planned.plans:
         raise UsageError(planned.refusals[0])
     return planned

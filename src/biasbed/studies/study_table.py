@@ -35,7 +35,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError
-from biasbed.options import OWN
+from biasbed.options import SET_BY_STUDY
 from biasbed.record import slug
 from biasbed.settings import refuse_unknown, word
 from biasbed.system import formats, strict_yaml
@@ -92,7 +92,7 @@ def _parse_overrides(value: Any) -> dict[str, str]:
     if not isinstance(value or {}, dict):
         raise ValueError("should be settings of `train`, as name: value")
     for name, content in (value or {}).items():
-        if name in OWN and name != "workers":
+        if name in SET_BY_STUDY and name != "workers":
             raise ValueError(f"has '{name}', which a study sets itself")
         if isinstance(content, dict):
             raise ValueError(f"write {name}.{next(iter(content), '<setting>')} in place of a nested entry")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from biasbed.errors import in_a_line
+from biasbed.errors import to_one_line
 
 if TYPE_CHECKING:
     import psutil
@@ -45,12 +45,12 @@ def yield_while_waiting() -> None:
 def shorten_warnings() -> None:
     """Print warnings of libraries as one line each, `warning: ...`, without a path and a line of source."""
 
-    def in_a_line_of_its_own(
+    def format_warning(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        return f"warning: {in_a_line(' '.join(str(message).split()))}\n"
+        return f"warning: {to_one_line(' '.join(str(message).split()))}\n"
 
-    warnings.formatwarning = in_a_line_of_its_own
+    warnings.formatwarning = format_warning
 
 
 def leave(code: int) -> NoReturn:

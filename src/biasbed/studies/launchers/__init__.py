@@ -14,7 +14,7 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import Registry
-from biasbed.settings import as_flags, build, extended, specs
+from biasbed.settings import as_flags, build, combine_settings, specs
 from biasbed.system import places
 from biasbed.tracking.server import database, resolve_uri
 
@@ -119,7 +119,7 @@ def load(name: str) -> type[Launcher]:
 
 def read_options(cls: type[S], flags: Mapping[str, str]) -> tuple[S, dict[str, str]]:
     """Read the options of a command that trains, its launcher's included; also returns the remaining flags."""
-    cls = extended(cls, load(flags.get("launcher", StudyOptions.launcher)).Settings)
+    cls = combine_settings(cls, load(flags.get("launcher", StudyOptions.launcher)).Settings)
     names = specs(cls)
     options = build(cls, {name: value for name, value in flags.items() if name in names})
     return options, {name: value for name, value in flags.items() if name not in names}

@@ -8,7 +8,7 @@ import yaml
 
 from biasbed import record
 from biasbed.errors import UsageError
-from biasbed.options import SweepOptions, of_trainings
+from biasbed.options import SweepOptions, training_flags
 from biasbed.studies import ledger, planner, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.cells import HELD_OUT
@@ -35,7 +35,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     flags = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
     options, others = read_options(SweepOptions, flags)
     print(f"planning a search for {', '.join(options.algorithms)}", flush=True)
-    settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
+    settings = training_flags({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     plan = make_sweep(options, settings, launcher)
     if plan.config.tracking == "on":
