@@ -15,8 +15,11 @@ from torch import nn
 from biasbed import record
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
+from biasbed.data.corruptions.suppression import GREY_BLEND
+from biasbed.data.names import Coded
 from biasbed.data.source import MemorySource, Picture
-from biasbed.data.transforms import SquareResize
+from biasbed.data.transforms import Exact, SquareResize
+from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
 from biasbed.errors import CorruptImage, Failure, NotFinite
 from biasbed.evaluation import report
 from biasbed.evaluation.decisions import Decisions
@@ -95,6 +98,41 @@ def test_batch_size_does_not_matter(model: nn.Module) -> None:
             assert np.array_equal(found[name].decision, reference[name].decision)
             for column in ("top", "rank", "bias_rank"):
                 assert np.array_equal(getattr(found[name], column), getattr(reference[name], column)), column
+
+
+@pytest.mark.parametrize("chosen", [None, 1])  # all sets, or only the second
+def test_images_that_another_set_shows_are_decided_once(chosen: int | None, model: nn.Module) -> None:
+    plain = replace(make_set(23, "photo"), measures=("accuracy",))
+    shown = (Condition(CLEAN), Condition("grey_blend-100", GREY_BLEND.name, (1.0,)))
+    source = suppressed(plain.source, "photo_reliance", plain.transform, "", shown, 0)
+    again = replace(plain, name="photo_reliance", source=source, transform=Exact(8), plain="photo")
+    seen = 0
+
+    def predict(x: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        seen += len(x)
+        return model(x)
+
+    def decide(second: EvaluationSet) -> dict[str, Decisions]:
+        sets = [plain, second]
+        evaluator = Evaluator(sets, Group(), Precision("fp32", torch.device("cpu")), 5, 0, False)
+        decided = evaluator.decide(predict, sets=None if chosen is None else [sets[chosen]])
+        assert decided is not None
+        return decided
+
+    twice = decide(replace(again, plain=""))
+    read_twice, seen = seen, 0
+    once = decide(again)
+    assert read_twice - seen == (23 if chosen is None else 0)
+    for name, decisions in twice.items():
+        assert once[name].images == decisions.images
+        for column in ("decision", "label", "confidence", "loss", "rank", "bias_rank", "condition", "top", "top_score"):
+            first, second = getattr(once[name], column), getattr(decisions, column)
+            assert (first is None) == (second is None)
+            if isinstance(first, Coded):
+                assert first.names == second.names and np.array_equal(first.codes, second.codes)
+            elif first is not None:
+                np.testing.assert_allclose(first, second, rtol=1e-5)
 
 
 def test_any_of_several_right_labels_counts(model: nn.Module, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class GivenTransform:
             raise UsageError(
                 f"transform= makes the images, and '{evaluation_set.name}' draws {addition}: leave one of them out"
             )
-        return replace(evaluation_set, transform=self, preprocessing=f"given: {self.description}")
+        return replace(evaluation_set, transform=self, preprocessing=f"given: {self.description}", plain="")
 
     @property
     def description(self) -> str:

@@ -44,6 +44,7 @@ from biasbed.evaluation.pieces import (
     keeps_scores,
     keeps_top,
     make_decisions,
+    without_top_and_scores,
 )
 from biasbed.networks.network import as_input
 from biasbed.plugin_loader import Offered
@@ -128,7 +129,7 @@ class Evaluator:
             done_pieces = done.get(evaluation_set.name, ())
             pieces = cut_pieces(number, evaluation_set.source)
             self.coming += [piece for piece in pieces if piece.number not in done_pieces]
-        self.shard = _Shard(self.coming, batch_size, group.rank, group.world)
+        self.shard = _Shard(self.coming, batch_size, group.rank, group.world, _shown_before(sets, self.coming))
         self.loader = DataLoader(
             _TestImages(sets, self.coming, self.cached),
             batch_sampler=self.shard,
@@ -213,12 +214,21 @@ class Evaluator:
     def pieces(
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[Piece, Columns | None]]:
-        """Yield each piece with the decisions on it: None on other ranks than 0, empty if no image can be read."""
+        """Yield each piece with the decisions on it: None on other ranks than 0, empty if no image can be read.
+
+        Images that an earlier set has shown are not decided twice.
+        """
         batches = itertools.groupby(receive(self.loader), key=lambda batch: batch[0])
         coming = next(batches, None)
         refused: set[str] = set()
         failures: set[str] = set()
+        decided: dict[int, Columns] = {}  # of this rank, by the piece's number: what is needed again
         for number, piece in self.shard.chosen():
+            earlier = self.shard.shown_before(number)
+            if earlier is not None:
+                tick(len(piece.rows) // self.group.world)
+                yield piece, decided.get(earlier)
+                continue
             parts: list[Columns] = []
             if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
@@ -238,7 +248,10 @@ class Evaluator:
             refuse_corrupt(self.group, refused)
             _raise_on_all(self.group, failures, NotFinite)
             gathered = self.group.gather_objects(join_pieces(parts))
-            yield piece, None if gathered is None else join_pieces([part for part in gathered if part])
+            columns = None if gathered is None else join_pieces([part for part in gathered if part])
+            if columns is not None and number in self.shard.before.values():
+                decided[number] = without_top_and_scores(columns)
+            yield piece, columns
 
     def _decide(
         self, evaluation_set: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
@@ -346,6 +359,17 @@ def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) 
         raise kind(first)
 
 
+def _shown_before(sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> dict[int, int]:
+    """Return numbers of pieces whose images another set shows too, and before, with the number of its piece."""
+    numbers = {(sets[piece.set].name, piece.rows): n for n, piece in enumerate(pieces) if isinstance(piece.rows, range)}
+    before = {}
+    for number, piece in enumerate(pieces):
+        earlier = numbers.get((sets[piece.set].plain, piece.rows)) if isinstance(piece.rows, range) else None
+        if earlier is not None and earlier < number:
+            before[number] = earlier
+    return before
+
+
 class _TestImages(Dataset[Any]):
     """Test images by (piece, row), as loader workers make them: decoded and transformed, or the file's error."""
 
@@ -402,21 +426,32 @@ class _TestImages(Dataset[Any]):
 class _Shard(Sampler[list[tuple[int, int]]]):
     """Batches of one rank's rows of every piece in turn; a batch mixes no sets, whose images may differ in size."""
 
-    def __init__(self, pieces: Sequence[Piece], batch_size: int, rank: int, world: int) -> None:
-        self.pieces, self.batch_size, self.rank, self.world = pieces, batch_size, rank, world
+    def __init__(
+        self, pieces: Sequence[Piece], batch_size: int, rank: int, world: int, before: Mapping[int, int]
+    ) -> None:
+        """before: pieces that an earlier one shows too, by number."""
+        self.pieces, self.batch_size, self.rank, self.world, self.before = pieces, batch_size, rank, world, before
         self.sets = {piece.set for piece in pieces}  # numbers of the sets to decide on
 
     def chosen(self) -> Iterator[tuple[int, Piece]]:
         """Yield the pieces of the sets to decide on, with their numbers."""
         return ((number, piece) for number, piece in enumerate(self.pieces) if piece.set in self.sets)
 
+    def shown_before(self, number: int) -> int | None:
+        """Return the number of the piece, of the chosen sets, that has the same images as this one; None if none has."""
+        earlier = self.before.get(number)
+        return earlier if earlier is not None and self.pieces[earlier].set in self.sets else None
+
+    def _read(self) -> Iterator[tuple[int, Piece]]:
+        return ((number, piece) for number, piece in self.chosen() if self.shown_before(number) is None)
+
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for number, piece in self.chosen():
+        for number, piece in self._read():
             for start in self._starts(piece):
                 yield [(number, row) for row in piece.shard(start, self.batch_size, self.world)]
 
     def __len__(self) -> int:
-        return sum(len(self._starts(piece)) for _, piece in self.chosen())
+        return sum(len(self._starts(piece)) for _, piece in self._read())
 
     def _starts(self, piece: Piece) -> range:
         return range(self.rank, len(piece.rows), self.batch_size * self.world)

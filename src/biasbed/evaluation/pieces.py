@@ -76,6 +76,12 @@ def keeps_scores(evaluation_set: EvaluationSet) -> bool:
     return keeps_top(evaluation_set.source) and not evaluation_set.task.several
 
 
+def without_top_and_scores(columns: Columns) -> Columns:
+    """Return the columns that every set has: without those of `keeps_top` and `keeps_scores`."""
+    of_some = {"top", "top_score", "log_probability", "energy", "max_softmax"}
+    return {name: column for name, column in columns.items() if name not in of_some}
+
+
 def join_pieces(parts: Sequence[Columns]) -> Columns:
     """Join columns in the order of rows. Empties the parts, so that memory holds only one column twice."""
     if len(parts) < 2:

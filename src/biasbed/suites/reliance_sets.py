@@ -116,6 +116,7 @@ def reliance_set(original: EvaluationSet, config: Config) -> EvaluationSet:
         domain="",
         cadence="end",
         counts=False,
+        plain="" if transforms.is_random(original.transform) else original.name,
     )
 
 

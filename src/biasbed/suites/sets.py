@@ -37,6 +37,7 @@ class EvaluationSet:
     counts: bool = True  # a column of tables; False: only selection rules look at it
     aliases: tuple[str, ...] = ()  # other names of its domain, or of the set if it has no domain
     version_of: str = ""  # shared by data sets with the same images; a table has at most one of them
+    plain: str = ""  # set whose images, in the same order and pixel for pixel, are this one's first condition
     by_cell: bool = False  # its number of images depends on the cell, as on a severity
 
     @property
