@@ -176,9 +176,7 @@ def _continues_head(grid: Grid, count: int) -> bool:
 def _are_head_words(texts: Sequence[str]) -> bool:
     """Return True if most texts are measures, parts of data or the like: words of a head, and no cells of a row."""
     heads = [text for text in texts if say.is_metric(text) or say.split_kind(text) or say.average_kind(text)]
-    stats = [
-        text for text in texts if say.letters(text) in say.SPREADS or re.fullmatch(r"\d+[- ]?shots?", text.lower())
-    ]
+    stats = [text for text in texts if say.letters(text) in say.SPREADS or say.is_shots(text)]
     return len(heads) + len(stats) >= 0.7 * len(texts)
 
 

@@ -42,7 +42,7 @@ _NAMED_BY_COMMAND = re.compile(r"\s*\\([a-zA-Z]{2,})(?=-(?![0-9.]+\s*$))")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
 _ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
-_EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
+_EMOJI = re.compile(r"(?<![A-Za-z_]):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
 
@@ -77,6 +77,7 @@ def clean_markdown(raw: str) -> str:
     text = re.sub(r"(\*\*\*|\*\*|~~)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
     text = re.sub(r"(?<!\w)(__|_)(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", text)
     text = re.sub(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])", r"\1", text)
+    text = re.sub(r"^\s*\*(\w[^*]*)\*(?=\w)", r"\1", text)  # `*mini*ImageNet`
     text = re.sub(r"`+([^`]*)`+", r"\1", text)
     return squeeze(_unhide(text))
 
@@ -105,10 +106,9 @@ def clean_html(raw: str) -> str:
 
 
 def _sign_of_emoji(match: re.Match[str]) -> str:
-    """Return a cross or a tick for the emoji that show one; a blank for others."""
-    if match[1] == "x":
-        return "✗"
-    return "✓" if "check" in match[1] else " "
+    """Return a cross, a tick or an arrow for the emoji that show one; a blank for others."""
+    signs = {"x": "✗", "arrow_up": "↑", "arrow_down": "↓"}
+    return signs.get(match[1], "✓" if "check" in match[1] else " ")
 
 
 def _lowered(match: re.Match[str]) -> str:

@@ -15,7 +15,13 @@ from biasbed.settings import nearest
 
 ONE_SET = "one data set"  # that the table does not name
 # Columns that are named by numbers: shares of training data, shots, numbered domains.
-_LEVEL = re.compile(r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*(?:%|[- ]?shots?)", re.I)
+_LEVEL = re.compile(r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*%", re.I)
+# Ends of names that say how a data set is used: `k-NN`, `linear probe`, `5-way 1-shot`, `(5,1)`.
+_USE = re.compile(
+    r"(.*\w)\W+((?:k-?nn|linear(?:[- ]prob(?:e|ing))?|(?:full )?fine-?tun(?:ed?|ing)|zero-?shot|few-?shot|online|"
+    rf"offline|{say.SHOTS})|[0-9]+\s*,\s*[0-9]+)\W*",
+    re.I,
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
         return "none"
     if all(map(say.split_kind, distinct)) and not any(map(say.is_metric, distinct)):
         return "split"
-    if all(re.fullmatch(r"\d+[- ]?shots?", text.lower()) for text in distinct):
+    if all(map(say.is_shots, distinct)):
         return "setting"
     share = sum(say.is_metric(text) or bool(say.average_kind(text)) for text in distinct) / len(distinct)
     if share >= 0.7 or (share >= 0.4 and len(texts) > 2 * len(distinct)):
@@ -273,7 +279,9 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     if not any(len(parts) > 1 for parts in split):
         split = _parts_of_dashes(meanings)
     if not any(len(parts) > 1 for parts in split):
-        split = list(map(_numbered_part, map(_dataset_of, meanings)))
+        split = _numbered_parts(list(map(_dataset_of, meanings)))
+    if not any(len(parts) > 1 for parts in split):
+        split = [_split_use(meaning.dataset) for meaning in meanings]
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
@@ -284,10 +292,23 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     return result
 
 
-def _numbered_part(name: str) -> list[str]:
-    """Return a name like `cifar100_400` as a data set and the number of its labels."""
-    match = re.fullmatch(r"(.*[a-z].*)_([0-9]+)", name, re.I)
-    return list(match.groups()) if match and say.OF_DATA.search(match[1]) else [name]
+def _numbered_parts(names: Sequence[str]) -> list[list[str]]:
+    """Return names like `cifar100_400` as a data set and the number of its labels.
+
+    Two data sets have several numbers each, as `cifar_10` and `cifar_100` alone are no parts of one.
+    """
+    split = []
+    for name in names:
+        match = re.fullmatch(r"(.*[a-z].*)_([0-9]+)", name, re.I)
+        split.append(list(match.groups()) if match else [name])
+    counts = Counter(parts[0] for parts in split if len(parts) > 1)
+    return split if sum(count > 1 for count in counts.values()) > 1 else [[name] for name in names]
+
+
+def _split_use(name: str) -> list[str]:
+    """Return a name like `ImageNet k-NN` or `mini-ImageNet (5,1)` as a data set and its use."""
+    match = _USE.fullmatch(name)
+    return list(match.groups()) if match else [name]
 
 
 def _dataset_of(meaning: Meaning) -> str:
@@ -337,7 +358,9 @@ def _are_levels(names: Sequence[str]) -> bool:
     """Return True for names like 15 %, K=4 and 5-shot, or 0, 1, 2, ...: levels of a setting, numbered domains."""
     distinct = list(dict.fromkeys(names))
     is_numbering = distinct in ([str(first + n) for n in range(len(distinct))] for first in (0, 1))
-    num_levels = sum(bool(_LEVEL.fullmatch(name)) for name in distinct)  # beside them, the whole: `Full`
+    num_levels = sum(
+        say.is_shots(name) or bool(_LEVEL.fullmatch(name)) for name in distinct
+    )  # beside them, the whole: `Full`
     return is_numbering or num_levels == len(distinct) or (num_levels >= 3 and num_levels >= 0.75 * len(distinct))
 
 

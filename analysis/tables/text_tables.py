@@ -67,8 +67,10 @@ def _markdown_row(line: str) -> list[RawCell]:
 
 
 def _title_above(lines: Sequence[str], last: int) -> str:
-    """Return the nearest words above a table."""
+    """Return the nearest words above a table; empty if they are a line of another table."""
     for number in range(last, max(last - 4, -1), -1):
+        if lines[number].strip().startswith("|"):
+            return ""
         if lines[number].strip():
             return squeeze(clean_markdown(lines[number].lstrip("# ")))[:300]
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from biasbed.analysis.tables import exports
@@ -20,6 +21,8 @@ from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understood import Understood
 from biasbed.errors import UsageError, listed, shown
 from biasbed.settings import nearest
+
+_SCORE = re.compile(r"[+-]?[0-9]+[.][0-9]+(?![\w.])")
 
 
 def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:
@@ -130,18 +133,20 @@ def _refuse_without_scores(body: Body, columns: TableColumns) -> None:
 
 
 def _account_for_texts(body: Body, cells: ParsedCells, columns: TableColumns, layout: Layout) -> None:
-    """Note the columns of words that are not read. Raises UsageError for one that also holds numbers."""
+    """Note the columns of words that are not read. Raises UsageError for one that also holds scores, as for names."""
     unread = []
-    for column in columns.texts:
-        if column == layout.name_column:
-            continue
-        unread.append(column)
+    for column in columns.texts if layout.name_column is None else (layout.name_column, *columns.texts):
         texts = body.cells(column)
-        figures = [text for text in texts if cells.decimal and parse_number(text, cells.decimal) is not None]
-        filled = [text for text in texts if not is_missing(text)]
-        if not figures or 5 * len(figures) < len(filled) or is_described(body, column):
-            continue
-        row = next(row for row, text in enumerate(texts) if not is_missing(text) and cells.number(row, column) is None)
-        raise refuse_text(texts[row], body.grid.where(row), body.name(column))
+        filled = [row for row, text in enumerate(texts) if not is_missing(text)]
+        scores = [row for row in filled if _SCORE.match(texts[row])]
+        figures = [row for row in filled if cells.number(row, column) is not None]
+        has_scores = 2 * len(scores) > len(filled)
+        if column != layout.name_column:
+            unread.append(column)
+            has_scores |= len(figures) > 0 and 5 * len(figures) >= len(filled)
+            has_scores &= not is_described(body, column)
+        if has_scores and len(figures) < len(filled):
+            row = next(row for row in filled if row not in figures)
+            raise refuse_text(texts[row], body.grid.where(row), body.name(column))
     if unread:
         columns.left_out.append((listed([body.name(column) or "(no name)" for column in unread], 8), "words"))

@@ -139,7 +139,8 @@ _FILLERS = _terms(
     image true positive negative false absolute squared root relative calibration expected id ood and the of
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
-    cal highest lowest float int8 fp16 fp32 region si db
+    cal highest lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online
+    offline
     """
 )
 _EXTRA = re.compile(
@@ -151,6 +152,7 @@ VALIDATION = _terms("val valid validation dev development 开发集 验证集 ev
 TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")
 _SPLIT_FILLERS = _terms("set split acc accuracy best highest final")
+SHOTS = r"(?:[0-9]+[- ]?(?:shots?|ways?)[\s,]*)+"
 GENERIC = _terms(
     """
     dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks
@@ -325,6 +327,11 @@ def is_setting(name: str) -> bool:
     if spoken and PROPERTIES.union(("num", "number", "of", "dev", "timesteps")).issuperset(spoken):
         return True
     return spoken[-2:] in TWO_OF_SETTINGS or (bool(spoken) and spoken[-1] in LAST_OF_SETTINGS)
+
+
+def is_shots(name: str) -> bool:
+    """Return True for a number of examples a class: `5-shot`, `1-shot 5-way`."""
+    return bool(re.fullmatch(SHOTS, name.lower()))
 
 
 def is_variant(name: str) -> bool:
