@@ -57,15 +57,13 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     rules: Rules = {}
     if not collection.published:
         rules = rules_of(functools.partial(make_rule, options.selection, options.n), collection, sets)
-    of_first_cell, first = next(iter(rules.values()), None), collection.runs[0]
-    rule = of_first_cell or AsPublished(first.selection, first.selection_n)
+    first = collection.runs[0]
+    rule = next(iter(rules.values()), None) or AsPublished(first.selection, first.selection_n)
     studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
         collection, sets = published.join(collection, sets, studies, options.algorithms)
     elif studies:
-        notes = list(collection.notes)
-        for study in studies:
-            notes += study.notes
+        notes = itertools.chain(collection.notes, *(study.notes for study in studies))
         collection = dataclasses.replace(collection, notes=tuple(notes))
     elif all(run.kind in TESTED for run in collection.runs):  # nothing was chosen, and no paper's rule is needed
         rule, rules = AsTested(), {}
@@ -105,10 +103,10 @@ def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tup
 
 
 def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
-    """Return the columns with the measure of `measure=`.
+    """Return the columns with the measure that `measure=` names; all of them for `headline`.
 
-    If changed copies of some sets have it, as reliance on a cue, those copies are the columns. Raises UsageError if one
-    of the sets lacks it, or if neither more nor less of it is better.
+    If changed copies of some sets have it, as with reliance on a cue, those copies are the columns. Raises UsageError
+    if one of the sets lacks the measure, or if neither more nor less of it is better.
     """
     if measure == "headline":
         return columns
@@ -153,7 +151,7 @@ def _copies(column: Column, measure: str, protocol: record.Protocol) -> Iterator
 def read_histories(
     store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
 ) -> dict[str, History]:
-    """Return run id -> curves of these MLflow runs; derived curves are added if they were not logged."""
+    """Return run id -> history of these MLflow runs; curves that can be derived are added if they were not logged."""
     runs = {run.info.run_id: run for run in mlflow_runs}
     histories = {}
     with without_collection():

@@ -39,7 +39,7 @@ class Cell:
     """One cell of the score table, as it is printed."""
 
     mean: float
-    std: float  # or the standard error (`scores.spread_of`); NaN if it is not known
+    std: float  # or standard error (`scores.spread_of`); NaN if it is not known
     num_runs: int
     best: bool  # no mean of the set prints better, and some print worse
     dagger: bool  # the algorithm trained on data of the set's maker
@@ -49,6 +49,7 @@ class Cell:
 
     @property
     def mean_text(self) -> str:
+        """Mean as it is printed; a dash if there is none, X if its runs are missing."""
         if self.absent:
             return "X"
         return number(self.mean, self.digits)
@@ -62,7 +63,7 @@ class Cell:
 
     @property
     def interval_text(self) -> str:
-        """Interval as it is printed; empty for another measure than accuracy."""
+        """Interval as it is printed: `70.1 to 74.3`; empty for another measure than accuracy."""
         low, high = self.interval
         if math.isnan(low):
             return ""
@@ -83,36 +84,34 @@ def _cells(
     absent: frozenset[tuple[str, str]],
     error: str,
 ) -> dict[tuple[str, str], Cell]:
-    """Return (algorithm, dataset) -> cell of a score table.
+    """Return (algorithm, dataset) -> cell, without intervals.
 
-    columns: dataset -> its column; absent: (algorithm, dataset) whose runs are missing; error: what ± is.
+    table: `scores.score_table`. columns: dataset -> its column. daggers, absent: (algorithm, dataset) so marked.
+    error: what ± is, a key of `scores.ERRORS`.
     """
-    best = {str(name): _best(means, columns[str(name)]) for name, means in table.groupby("dataset")["mean"]}
+    best = {str(name): _best_text(means, columns[str(name)]) for name, means in table.groupby("dataset")["mean"]}
     cells = {}
     for algorithm, dataset, mean, std, num_runs in table.itertuples(index=False, name=None):
-        key, digits = (algorithm, dataset), columns[dataset].digits
-        is_best = not math.isnan(mean) and number(mean, digits) == best[dataset]
-        spread = scores.spread_of(float(std), int(num_runs), error)
-        cell = Cell(float(mean), spread, int(num_runs), is_best, key in daggers, digits=digits)
-        cells[key] = replace(cell, absent=key in absent)
+        digits = columns[dataset].digits
+        cells[algorithm, dataset] = Cell(
+            mean=float(mean),
+            std=scores.spread_of(float(std), int(num_runs), error),
+            num_runs=int(num_runs),
+            best=not math.isnan(mean) and number(mean, digits) == best[dataset],
+            dagger=(algorithm, dataset) in daggers,
+            digits=digits,
+            absent=(algorithm, dataset) in absent,
+        )
     return cells
 
 
-def _best(means: pd.Series[float], column: Column) -> str:
-    """Return the best mean of a set as it is printed; empty if all print alike, as none is better then."""
+def _best_text(means: pd.Series[float], column: Column) -> str:
+    """Return a set's best mean as it is printed; empty if all means print alike, as none is better then."""
     printed = {number(float(mean), column.digits) for mean in means.dropna()}
-    best = float(means.min())
-    if column.higher_is_better:
-        best = float(means.max())
-    if len(printed) > 1:
-        return number(best, column.digits)
-    return ""
-
-
-def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """Return (run id, set) -> score of a run table."""
-    places = zip(runs["run_id"].tolist(), runs["dataset"].tolist(), strict=True)
-    return dict(zip(places, runs["score"].astype(float).tolist(), strict=True))
+    if len(printed) < 2:
+        return ""
+    best = means.max() if column.higher_is_better else means.min()
+    return number(float(best), column.digits)
 
 
 SCORE_DIGITS = 6  # of scores in CSV files; the tests use all digits
@@ -126,7 +125,7 @@ class Question(Protocol[Answer]):
     """Question whose answer `Analysis.data` keeps: a section (`biasbed.analysis.sections`)."""
 
     name: ClassVar[str]
-    of_tests: ClassVar[bool]  # its data are those of the tests
+    of_tests: ClassVar[bool]  # True if its data are results of `Analysis.pairwise`
 
     def check(self, options: AnalyzeOptions) -> None: ...
 
@@ -150,7 +149,7 @@ class Analysis:
     rules: RuleComparison  # scores under the rule in use, and under every other
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
     absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
-    daggers: frozenset[tuple[str, str]]  # (algorithm, set)
+    daggers: frozenset[tuple[str, str]]  # (algorithm, set) whose maker made data that the algorithm trained on
     overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     pairwise: PairwiseResults  # effects, further tests, stability and power
@@ -175,9 +174,9 @@ class Analysis:
         return data
 
     def compute_ahead(self, questions: Sequence[Question[Any]]) -> None:
-        """Compute all tests and these sections, which are otherwise computed at their first use one by one.
+        """Compute all tests and these sections now. Otherwise each is computed when it is first used.
 
-        Tests are computed in copies of this process if there are processors for it.
+        The tests run in forks of this process, beside the sections, if there are processors for it.
         """
         compute_now(self.rules, "scores")
         with self.pairwise.computing():
@@ -217,18 +216,22 @@ class Analysis:
     @cached_property
     def versions(self) -> Mapping[str, str]:
         """Versions of this program and of the libraries behind its statistics, by name."""
-        return versions(self.collection.is_table)
+        libraries = ["pandas", "scipy", "scikit-posthocs", "matplotlib"]
+        if not self.collection.is_table:  # a table can be analysed without MLflow
+            libraries.insert(0, "mlflow")
+        programs = {"biasbed": biasbed.__version__, "python": platform.python_version()}
+        return programs | {name: importlib.metadata.version(name) for name in libraries}
 
     @property
     def error(self) -> str:
-        """Kind of ± in tables, of `scores.ERRORS`."""
+        """Kind of ± in tables, a key of `scores.ERRORS`."""
         if self.options.error == "auto":
             return self.rule.error
         return self.options.error
 
     @cached_property
     def duplicates(self) -> pd.DataFrame:
-        """Run table (`scores.run_table`) of the runs that do not count."""
+        """Run table (`scores.run_table`) of the finished runs that do not count, as another run has their key."""
         runs = self.collection.duplicates
         return scores.run_table(_select(self.inputs, runs).values, runs, self.columns, self.collection.protocols)
 
@@ -277,69 +280,75 @@ class Analysis:
 
     @property
     def units(self) -> str:
-        """Units of the scores, in words."""
+        """Units of the scores, in words: `percent`, or `percent, calibration in nats` if sets differ."""
         units = list(dict.fromkeys(column.unit for column in self.sets))
         if len(units) == 1:
             return UNIT_WORDS.get(units[0], units[0])
         if set(units) == set(UNIT_WORDS):
             return "percent, losses in nats"
-        others = []
+        parts = ["percent"] if measures.FRACTION in units else []
         for column in self.sets:
             if column.unit != measures.FRACTION:
-                others.append(f"{column.name} in {UNIT_WORDS.get(column.unit, column.unit)}")
-        return ", ".join(["percent", *others] if len(others) < len(self.sets) else others)
+                parts.append(f"{column.name} in {UNIT_WORDS.get(column.unit, column.unit)}")
+        return ", ".join(parts)
 
     @property
     def title(self) -> str:
+        """Suite, study and protocol; the file's name for a user's table."""
         scope = self.collection.scope
         if self.collection.is_table:
             return scope.study
-        number = len({run.protocol for run in self.collection.unpublished})
-        protocol = f"{number} protocols" if number > 1 else f"protocol {scope.protocol[:8]}"
+        num_protocols = len({run.protocol for run in self.collection.unpublished})
+        protocol = f"{num_protocols} protocols" if num_protocols > 1 else f"protocol {scope.protocol[:8]}"
         return f"suite {scope.suite}, study {scope.study}, {protocol}"
 
     @property
     def runs_sentence(self) -> str:
         """Numbers of runs behind the results, and of runs that don't count."""
-        c = self.collection
-        number_of_sets = f"{len(self.sets)} set{'s' * (len(self.sets) != 1)}"
-        if c.is_table:
-            count = f"{len(self.runs)} score{'s' * (len(self.runs) != 1)}"
-            return f"{count} of {len(c.algorithms)} algorithm{'s' * (len(c.algorithms) != 1)} on {number_of_sets}"
-        design, sets = make_design(self.sets), f"{len(self.sets)} sets"
+        collection, num_sets = self.collection, len(self.sets)
+        num_algorithms = len(collection.algorithms)
+        if collection.is_table:
+            algorithms = _count(num_algorithms, "algorithm")
+            return f"{_count(len(self.runs), 'score')} of {algorithms} on {_count(num_sets, 'set')}"
+        design, sets = make_design(self.sets), f"{num_sets} sets"
         if design.noun == "data set":
-            sets = f"{len(self.sets)} columns of {len(design.blocks)} data set{'s' * (len(design.blocks) != 1)}"
-        text = f"{' and '.join(self._count_runs())} of {len(c.algorithms)} algorithms on {sets}"
-        others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
-        if c.duplicates:
-            others.append(f"{len(c.duplicates)} duplicate")
-        if others:
-            text += f"; not counted: {', '.join(others)}"
+            sets = f"{num_sets} columns of {_count(len(design.blocks), 'data set')}"
+        text = f"{' and '.join(self._count_runs())} of {num_algorithms} algorithms on {sets}"
+        uncounted = [f"{count} {status.lower()}" for status, count in sorted(collection.not_finished.items())]
+        if collection.duplicates:
+            uncounted.append(f"{len(collection.duplicates)} duplicate")
+        if uncounted:
+            text += f"; not counted: {', '.join(uncounted)}"
         return text
 
     def _count_runs(self) -> list[str]:
         """Return how many runs of each kind count: own and published ones, evidence, published means."""
-        c = self.collection
-        num_means = sum(bool(run.summary) for run in c.runs)
-        num_published = len(c.runs) - len(c.unpublished) - num_means
+        collection = self.collection
+        num_means = sum(bool(run.summary) for run in collection.runs)
+        num_published = len(collection.runs) - len(collection.unpublished) - num_means
         kinds = []
-        if c.unpublished:
-            kinds.append(f"{len(c.unpublished)} {c.scope.kind}")
+        if collection.unpublished:
+            kinds.append(f"{len(collection.unpublished)} {collection.scope.kind}")
         if num_published:
             kinds.append(f"{num_published} published")
         parts = [f"{' and '.join(kinds)} runs"] if kinds else []
-        if c.evidence:
-            parts.append(f"{len(c.evidence)} that hold out more domains")
+        if collection.evidence:
+            parts.append(f"{len(collection.evidence)} that hold out more domains")
         if num_means:
             parts.append(f"{num_means} published rows")
         return parts
 
 
+def _count(number: int, noun: str) -> str:
+    """Return `1 set`, `2 sets`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
     """Read the runs that the options name, and score them.
 
-    ahead: sections that are computed with all tests now; others are when somebody asks for them. Raises UsageError for
-    options that fit no run, Failure if runs are missing or must not be compared.
+    ahead: sections that are computed now, with all tests; the others are computed when they are first used. Raises
+    UsageError for options that fit no run, Failure if runs are missing or must not be compared.
     """
     for question in ahead:
         question.check(options)
@@ -349,29 +358,37 @@ def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[A
 @on_one_thread
 def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
     """Score the inputs (`compute`). Raises Failure if cells are empty that are not accepted."""
-    collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
-    label = display_names.check_names(options, collection.algorithms, sets, not collection.is_table)
-    lacking = scores.not_applicable(collection, sets)
+    collection, rule = inputs.collection, inputs.rule
+    label = display_names.check_names(options, collection.algorithms, inputs.sets, not collection.is_table)
+    # Scores of the rule in use.
     selected = _select(inputs, collection.runs)
-    unprinted = published.unprinted(collection, selected)
-    sets, untested = _drop_untested(sets, selected, label)
-    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
+    sets, notes_on_sets = _drop_untested(inputs.sets, selected, label)
+    overlaps = strict_setting.find_overlaps(collection.runs, sets)
     chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
     runs, table = chosen.runs, chosen.scores
-    accepted = completeness.accepts_empty_cells(rule, options)
-    absent = frozenset(scores.find_empty(table, {**lacking, **unprinted}) if accepted else ())
-    exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
+    # Cells that may be empty.
+    unmet_needs = scores.not_applicable(collection, inputs.sets)
+    unprinted = published.unprinted(collection, selected)
+    exempt = {*unmet_needs, *unprinted}
+    absent = frozenset[tuple[str, str]]()
+    if completeness.accepts_empty_cells(rule, options):
+        absent = frozenset(scores.find_empty(table, exempt))
+    exempt |= absent
+    # Notes.
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
-    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]
+    trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
+    notes = [*collection.notes, *selected.notes, *notes_on_sets, *scores.not_applicable_notes(unmet_needs, label)]
     notes += published.unprinted_notes(unprinted, collection.is_table, label)
     notes += published.summary_notes(collection, label)
-    trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol, label)
+    # Tests.
+    daggers = scores.daggers(collection.runs, sets)
     comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
-    rules = RuleComparison(chosen, collection, histories, sets, options, exempt, overlaps)
+    rules = RuleComparison(chosen, collection, inputs.histories, sets, options, exempt, overlaps)
     tests = PairwiseResults(comparisons, (runs, chosen.reduced), make_design(sets), rules.matrices, options)
-    notes += filter(None, [tests.skipped])
+    if tests.skipped:
+        notes.append(tests.skipped)
     analysis = Analysis(
         inputs=inputs,
         options=options,
@@ -381,7 +398,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         sets=display_names.order_sets(sets, options.set_order),
         selected=selected,
         rules=rules,
-        not_applicable=lacking,
+        not_applicable=unmet_needs,
         absent=absent,
         daggers=daggers,
         overlaps=overlaps,
@@ -395,6 +412,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
 
 
 def _select(inputs: AnalysisInputs, runs: Sequence[Run]) -> Selected:
+    """Return what the rule in use chooses of these runs."""
     collection = inputs.collection
     pools = pools_of(runs, inputs.histories, inputs.sets, collection.protocols, collection.evidence)
     return select(inputs.rules, pools, inputs.sets, collection.protocols)
@@ -412,13 +430,3 @@ def _drop_untested(sets: Sequence[Column], selected: Selected, label: Labels) ->
         return tuple(sets), []
     notes = [f"{label(name)} is not applicable under this rule: {reason}" for name, reason in reasons.items()]
     return tuple(column for column in sets if column.name not in reasons), notes
-
-
-LIBRARIES = ("pandas", "scipy", "scikit-posthocs", "matplotlib")
-
-
-def versions(is_table: bool = False) -> dict[str, str]:
-    """Return the versions of this program and of the libraries behind its statistics, by name."""
-    ours = {"biasbed": biasbed.__version__, "python": platform.python_version()}
-    libraries = LIBRARIES if is_table else ("mlflow", *LIBRARIES)  # which may not be there for a table
-    return ours | {name: importlib.metadata.version(name) for name in libraries}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -17,38 +18,50 @@ from biasbed.system.commands import typed
 
 Label = Callable[[str], str]  # name of a method or set -> its display name
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
-# Kinds of ± in tables: in words, and the ddof of the variance.
+
+
+class ErrorKind(NamedTuple):
+    """Kind of ± in tables."""
+
+    label: str
+    ddof: int  # of the variance: 1 for the divisor n - 1, 0 for n
+
+
 ERRORS = {
-    "standard_deviation": ("standard deviation", 1),
-    "standard_error": ("standard error", 1),
-    "paper": ("standard error", 0),
+    "standard_deviation": ErrorKind("standard deviation", 1),
+    "standard_error": ErrorKind("standard error", 1),
+    "paper": ErrorKind("standard error", 0),
 }
 
 
 def run_table(
     selected: pd.DataFrame, runs: Sequence[Run], sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
 ) -> pd.DataFrame:
-    """Return selected values with their run's identity and scores as shown, one row per run and column.
+    """Return the run table: selected values with their run's identity and scores as shown, a row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
     num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicates`)
-    last. Fractions in percent. protocols: hash -> protocol, of all runs.
+    last. Fractions are in percent, rows in the order of runs, then of sets.
+
+    selected: `Selected.values`. protocols: hash -> protocol, of all runs.
     """
-    scales = {}  # of monitors
+    monitor_scales = {}  # hash of a protocol -> factor
     for name in dict.fromkeys(run.protocol for run in runs):
-        scales[name] = measures.scale(measures.described(protocols[name], protocols[name].monitor).unit)
+        monitor_scales[name] = measures.scale(measures.described(protocols[name], protocols[name].monitor).unit)
+    # Helper columns have blanks in their names, as no measure has.
     identity = pd.DataFrame(
-        [(run.id, run.name, run.algorithm, run.seed, run.test_domains, scales[run.protocol]) for run in runs],
+        [(run.id, run.name, run.algorithm, run.seed, run.test_domains, monitor_scales[run.protocol]) for run in runs],
         columns=["run_id", "run_name", "algorithm", "seed", "test_domains", "scale of monitor"],
     )
     shown = pd.DataFrame([(column.name, column.scale) for column in sets], columns=["dataset", "scale of set"])
-    identity["number of run"], shown["number of set"] = identity.index, shown.index  # no measure has such a name
+    identity["number of run"], shown["number of set"] = identity.index, shown.index
     frame = identity.merge(selected, on="run_id").merge(shown, on="dataset", how="left")
     scale = frame["scale of set"]
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
-        as_headline = (frame["measure"] == measure) | (measures.find_measure(measure).unit == measures.HEADLINE)
-        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.find_measure(measure).unit))
+        unit = measures.find_measure(measure).unit
+        is_in_unit_of_set = (frame["measure"] == measure) | (unit == measures.HEADLINE)
+        frame[measure] = frame[measure] * scale.where(is_in_unit_of_set, measures.scale(unit))
     frame["monitor"] = frame["monitor"] * frame["scale of monitor"].astype("float64")
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
     columns = [*first, "num_steps", "monitor", "selection_value", *_measures(sets), "run_id", "run_name", "replicate"]
@@ -56,7 +69,7 @@ def run_table(
 
 
 def _measures(sets: Sequence[Column]) -> list[str]:
-    """Return the names of all further measures."""
+    """Return the names of all measures that any of the sets has besides its headline."""
     names: dict[str, None] = {}
     for column in sets:
         names |= dict.fromkeys(column.measures)
@@ -64,9 +77,10 @@ def _measures(sets: Sequence[Column]) -> list[str]:
 
 
 def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
-    """Return `SCORE_COLUMNS`, one row per algorithm and set in the given orders; std with n-1, empty for a single run.
+    """Return the score table: `SCORE_COLUMNS`, a row per algorithm and set in the given orders, also without any run.
 
-    For a mean that was published in place of runs, std and number of runs are those of the paper.
+    std: over runs (n - 1), NaN for a single run. For a mean that was published in place of runs, std and number of runs
+    are those of the paper. runs: `run_table`.
     """
     keys = ["algorithm", "dataset"]
     table = runs.groupby(keys)["score"].agg(mean="mean", std="std", num_runs="count").round(DIGITS)
@@ -81,17 +95,17 @@ def score_table(runs: pd.DataFrame, algorithms: Sequence[str], sets: Sequence[st
     return table.reset_index()[list(SCORE_COLUMNS)]
 
 
-def spread_of(std: float, number: int, error: str) -> float:
-    """Return the error of a kind of `ERRORS`, from the standard deviation with n - 1 of so many runs.
+def spread_of(std: float, num_runs: int, error: str) -> float:
+    """Return what stands behind ± in a table: a standard deviation over runs (n - 1) as an error of this kind.
 
-    NaN if it is not known; the error of a single run with n is 0, as DomainBed prints it.
+    error: key of `ERRORS`. NaN if std is NaN, but for one run with the divisor n: that is 0, as DomainBed prints it.
     """
-    kind, ddof = ERRORS[error]
-    if ddof == 0 and number == 1:
+    kind = ERRORS[error]
+    if kind.ddof == 0 and num_runs == 1:
         return 0.0
-    if kind == "standard deviation" or number < 2:
+    if error == "standard_deviation" or num_runs < 2:
         return std
-    return std * math.sqrt((number - 1) / (number - ddof) / number)
+    return std * math.sqrt((num_runs - 1) / (num_runs - kind.ddof) / num_runs)
 
 
 def published_means(runs: pd.DataFrame) -> pd.DataFrame:
@@ -100,23 +114,25 @@ def published_means(runs: pd.DataFrame) -> pd.DataFrame:
     return with_summary[with_summary["num_runs"].notna()]
 
 
-def binomial_interval(mean: float, column: Column, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval, in percent, of a model's accuracy on all images of the set's kind, given its mean here.
+def binomial_interval(mean: float, column: Column) -> tuple[float, float]:
+    """Return Wilson's 95 % interval, in percent, of a model's accuracy on all images of the set's kind.
 
-    It says what the finite set leaves open, whatever the number of runs. The views of one photograph under several
+    mean: accuracy on the set's images, in percent. The interval says what the finite set leaves open, whatever the
+    number of runs. The views of one photograph under several
     conditions count as one image: the design effect 1 + (views - 1) x correlation (Kish 1965, section 5.4) with the
     correlation 1, since the decisions that would tell it are not here; so it is never too short. NaNs for another
-    measure.
+    measure and for a NaN.
     """
-    if column.headline != "accuracy" or column.images < 1 or not 0 <= mean <= 100:  # NaN, or no accuracy
+    is_accuracy = column.headline == "accuracy" and 0 <= mean <= 100  # False for NaN
+    if not is_accuracy or column.images < 1:
         return math.nan, math.nan
     images = max(column.set_record.conditions.values(), default=column.images)
-    low, high = measures.wilson(round(mean / 100 * images), images, level)
+    low, high = measures.wilson(round(mean / 100 * images), images, 0.95)
     return 100 * low, 100 * high
 
 
 def with_intervals(scores: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
-    """Return the score table with columns `images`, `binomial_low`, `binomial_high`."""
+    """Return the score table with the further columns `images`, `binomial_low`, `binomial_high`."""
     columns = by_name(sets)
     intervals = []
     for dataset, mean in zip(scores["dataset"], scores["mean"], strict=True):
@@ -132,7 +148,7 @@ def mean_matrix(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def block_matrix(means: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
-    """Return the matrix of tests across data sets: blocks x algorithms, each the plain mean of the block's columns.
+    """Return the scores that are tested across data sets: blocks x algorithms, the plain mean of the block's columns.
 
     means: `mean_matrix`. NaN if an algorithm lacks a value on one of a block's columns.
     """
@@ -176,22 +192,25 @@ def find_empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple
 
 
 def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tuple[str, str], frozenset[str]]:
-    """Return (row, column) -> what the row's method needs and the cell's training data don't have."""
-    lacking_by_place = {}
+    """Return (row, column) -> the needs of the row's method that the cell's training data don't meet, if there are any.
+
+    Such a row can't be trained on the cell, so the column has no value for it.
+    """
+    unmet_needs = {}
     for algorithm in collection.algorithms:
         for column in columns:
-            lacking = collection.not_applicable(algorithm, column.cell)
-            if lacking:
-                lacking_by_place[algorithm, column.name] = lacking
-    return lacking_by_place
+            needs = collection.not_applicable(algorithm, column.cell)
+            if needs:
+                unmet_needs[algorithm, column.name] = needs
+    return unmet_needs
 
 
-def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]], label: Label) -> list[str]:
-    """Return a note for each row on the columns that it can't have."""
+def not_applicable_notes(unmet_needs: Mapping[tuple[str, str], frozenset[str]], label: Label) -> list[str]:
+    """Return a note for each row on the columns that it can't have. unmet_needs: `not_applicable`."""
     from biasbed.algorithms.requests import NEEDS
 
     sets_by_reason: dict[tuple[str, str], list[str]] = {}
-    for (algorithm, dataset), names in lacking.items():
+    for (algorithm, dataset), names in unmet_needs.items():
         needed = " and ".join(NEEDS.get(name, name) for name in sorted(names))
         sets_by_reason.setdefault((algorithm, needed), []).append(dataset)
     notes = []
@@ -209,9 +228,10 @@ def check_complete(
     label: Label,
     exempt: Container[tuple[str, str]] = (),
 ) -> list[str]:
-    """Return notes on cells with fewer runs than others. Raises Failure that lists every cell without any run.
+    """Return notes on runs without a value. Raises Failure that lists every cell of the score table without any run.
 
-    exempt: (row, column) that can't have any.
+    scope: suite and study. trainable: the message may advise to train what is missing. exempt: (row, column) that may
+    be empty.
     """
     runs_by_id = {run.id: run for run in runs}
     reasons: dict[tuple[str, str], list[Missing]] = {}
@@ -257,21 +277,25 @@ def _describe_empty(
 
 
 def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str, str]]:
-    """Return (algorithm, set) if the maker of the set also made data that the algorithm trained on."""
-    places = set()
+    """Return the (algorithm, set) whose maker also made data that the algorithm trained on."""
+    marked = set()
     for column in sets:
-        for run in runs if column.set_record.made_by else ():
-            if column.set_record.made_by in run.training_data:
-                places.add((run.algorithm, column.name))
-    return frozenset(places)
+        maker = column.set_record.made_by
+        if maker:
+            marked.update((run.algorithm, column.name) for run in runs if maker in run.training_data)
+    return frozenset(marked)
 
 
 def notes(
     table: pd.DataFrame, runs: pd.DataFrame, sets: Sequence[Column], protocol: record.Protocol, label: Label
 ) -> list[str]:
-    """Return further notes to read before the numbers of a complete table."""
-    of_runs = [*run_count_note(table, label), *identical_runs_note(runs, label)]
-    return [*of_runs, *shared_images_note(sets, label), *validation_note(protocol, label)]
+    """Return notes to read before the numbers of a complete table: on its runs, its sets and their validation."""
+    return [
+        *run_count_note(table, label),
+        *identical_runs_note(runs, label),
+        *shared_images_note(sets, label),
+        *validation_note(protocol, label),
+    ]
 
 
 def run_count_note(scores: pd.DataFrame, label: Label) -> list[str]:

@@ -23,11 +23,7 @@ from biasbed.analysis.scores import block_matrix, find_empty, mean_matrix, publi
 from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.bias_measures import measure_choices
 from biasbed.analysis.selection.pools import History, pools_of
-from biasbed.analysis.selection.rules import (
-    SETTLED_RULES,
-    AsPublished,
-    Rule,
-)
+from biasbed.analysis.selection.rules import SETTLED_RULES, AsPublished, Rule
 from biasbed.analysis.selection.select import (
     CHOICE_COLUMNS,
     ChosenRun,
@@ -58,18 +54,18 @@ COMPARED = ("algorithm", "cell", "dataset", "score", "run_id", "replicate", *mea
 
 @dataclass(frozen=True)
 class Winners:
-    """Choices of every rule from a search; empty without a search."""
+    """Trials of a search that rules chose; empty without a search."""
 
     each: pd.DataFrame  # WINNER_COLUMNS, settings that the search varied, then all measures of the test sets, as shown
-    settings: tuple[str, ...] = ()  # of these columns
-    measures: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()  # columns of `each` that are settings
+    measures: tuple[str, ...] = ()  # columns of `each` that are measures
     digits: Mapping[str, int] = field(default_factory=dict)  # after the point, of the measures that reports print
 
     @property
     def means(self) -> pd.DataFrame:
-        """`CRITERION_COLUMNS` and all measures: means over the methods that all rules have, by rule and set.
+        """`CRITERION_COLUMNS` and all measures: means by rule and set over the methods that all rules have.
 
-        Of several repeats a method has its mean. Empty if a method has no value.
+        A method counts with its mean over repeats. NaN if one of the methods has no value.
         """
         names = list(self.measures)
         if self.each.empty:
@@ -107,7 +103,7 @@ class RuleScores:
 
 @dataclass(frozen=True)
 class RuleComparison:
-    """Scores under the rule in use, and under every other rule that may select these runs once somebody asks for them.
+    """Scores under the rule in use and, computed when they are first used, under every other rule that fits these runs.
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
     rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
@@ -125,7 +121,7 @@ class RuleComparison:
     @cached_property
     @on_one_thread
     def scores(self) -> list[RuleScores]:
-        """Scores under every rule, those of the rule in use first; the others are scored beside each other."""
+        """Scores under every rule, those of the rule in use first. The others are scored in parallel processes."""
         is_published = self.collection.published
         names = self.collection.published_by_rule if is_published else rule_names(self.collection.protocol)
         tasks = []
@@ -146,8 +142,16 @@ class RuleComparison:
         return compare_rules(self.scores, self.sets)
 
     def matrices(self) -> BlockMatrices:
-        """Return the block matrices of the other rules with all algorithms of this one."""
-        return block_matrices(self.scores, self.sets)
+        """Return the block matrices of the other rules that have all algorithms of the rule in use."""
+        chosen, *others = self.scores
+        algorithms = set(chosen.scores["algorithm"])
+        all_sets, strict = {}, {}
+        for rule in others:
+            if not rule.skipped and set(rule.scores["algorithm"]) == algorithms:
+                all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), self.sets)
+                strict_scores = score_table_like(rule.reduced, rule.scores)
+                strict[rule.name] = block_matrix(mean_matrix(strict_scores), self.sets)
+        return BlockMatrices(all_sets, strict)
 
 
 def _score_other(name: str, compared: RuleComparison) -> RuleScores:
@@ -158,8 +162,7 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
     try:
         if not collection.published:
             rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
-        of_first_cell = next(iter(rules.values()), None)
-        rule = of_first_cell or AsPublished(name, options.n)
+        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
         pools = pools_of(runs, compared.histories, sets, collection.protocols, collection.evidence)
         completeness.check(rule, pools, collection, options)
         selected = select(rules, pools, sets, collection.protocols)
@@ -176,7 +179,7 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
 
 
 def _compared(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of a run table by which rules are compared, as a process sends all that it returns."""
+    """Return only the columns of a run table by which rules are compared: a process has to send what it returns."""
     return runs[[name for name in runs if name in COMPARED]]
 
 
@@ -188,7 +191,7 @@ def score_rule(
     protocols: Mapping[str, record.Protocol],
     overlaps: Overlaps = NONE,
 ) -> RuleScores:
-    """Return what a rule has chosen as tables."""
+    """Return the tables of what a rule has chosen of these runs."""
     table = run_table(selected.values, runs, sets, protocols)
     choices = choice_table(rule, selected)
     return RuleScores(
@@ -203,17 +206,6 @@ def score_rule(
         needs=" and ".join(rule.needs),
         labels=rule.labels,
     )
-
-
-def block_matrices(rules: Sequence[RuleScores], sets: Sequence[Column]) -> BlockMatrices:
-    """Return the block matrices of further rules with all algorithms of the first, to see which conclusions flip."""
-    algorithms = set(rules[0].scores["algorithm"])
-    all_sets, strict = {}, {}
-    for rule in rules[1:]:
-        if not rule.skipped and set(rule.scores["algorithm"]) == algorithms:
-            all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
-            strict[rule.name] = block_matrix(mean_matrix(score_table_like(rule.reduced, rule.scores)), sets)
-    return BlockMatrices(all_sets, strict)
 
 
 def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
@@ -237,7 +229,7 @@ def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.Dat
 
 
 def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
-    """Return gap and gap_std by algorithm and set. sign: -1 for sets on which less is better."""
+    """Return gap and gap_std (`compare_rules`) by algorithm and set. sign: -1 for sets on which less is better."""
     keys = ["algorithm", "dataset", "replicate"]
     chosen = oracle.drop(published_means(oracle).index)  # their best epochs are not known
     both = runs[[*keys, "score"]].merge(chosen[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))

@@ -8,6 +8,7 @@ alike: its value is computed again from the accuracies under the other condition
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, blocks, make_design
+from biasbed.analysis.columns import Column, blocks, make_design, names_of
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, score_table
 from biasbed.analysis.selection.pools import History
@@ -25,96 +26,96 @@ from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.suites import derived
 
-Overlaps = Mapping[str, Mapping[str, tuple[str, ...]]]  # column -> kind of condition -> rows whose training is like it
+Overlaps = Mapping[str, Mapping[str, tuple[str, ...]]]  # column -> kind of condition -> rows whose data resemble it
 
 NONE: Overlaps = MappingProxyType({})
 
 
 def find_overlaps(runs: Iterable[Run], sets: Sequence[Column]) -> Overlaps:
-    """Return the conditions that training resembles, by column; columns without any are not there."""
-    rows: dict[str, set[str]] = {}
+    """Return the conditions that some row's training data resemble, by column; columns without any are not there."""
+    rows_by_kind: dict[str, set[str]] = {}
     for run in runs:
         for kind in run.overlaps:
-            rows.setdefault(kind, set()).add(run.algorithm)
+            rows_by_kind.setdefault(kind, set()).add(run.algorithm)
     overlaps = {}
     for column in sets:
         kinds = dict.fromkeys(map(_kind, column.set_record.conditions))
-        of_column = {kind: tuple(sorted(rows[kind])) for kind in kinds if kind in rows}
-        if of_column:
-            overlaps[column.name] = of_column
+        resembled = {kind: tuple(sorted(rows_by_kind[kind])) for kind in kinds if kind in rows_by_kind}
+        if resembled:
+            overlaps[column.name] = resembled
     return overlaps
 
 
 def _kind(condition: str) -> str:
-    """Return `fog` for `fog-3`."""
+    """Return the kind of a condition: `fog` for `fog-3`."""
     return condition.rpartition("-")[0] or condition
 
 
 def rescore_without(runs: pd.DataFrame, selected: Selected, overlaps: Overlaps) -> pd.DataFrame:
-    """Return the run table with scores over the conditions that are left; rows without such a score are dropped.
+    """Return the run table of the strict setting: scores without the conditions that training data resemble.
 
-    runs: `scores.run_table` of `selected`.
+    Rows of a column of which no condition is left are dropped. runs: `scores.run_table` of `selected`.
     """
     rescored: dict[tuple[str, str], float] = {}
-    for _, candidate, column, protocol, steps in selected.choices:
+    for chosen in selected.choices:
+        column = chosen.column
         if column.name in overlaps:
-            declared = _declare_without(column, protocol, overlaps[column.name])
-            rescored[candidate.run.id, column.name] = _mean(candidate.history, steps, declared) * column.scale
+            derivations = _derivations_without(column, chosen.protocol, overlaps[column.name])
+            value = _mean(chosen.candidate.history, chosen.steps, derivations)
+            rescored[chosen.candidate.run.id, column.name] = value * column.scale
     scores = runs["score"].copy()
     touched = runs.loc[runs["dataset"].isin(list(overlaps)), ["run_id", "dataset"]]
     scores[touched.index] = [rescored.get(key, math.nan) for key in touched.itertuples(index=False, name=None)]
     return runs.assign(score=scores)[scores.notna()].reset_index(drop=True)
 
 
-def _declare_without(column: Column, protocol: record.Protocol, kinds: Collection[str]) -> list[record.Derived]:
-    """Return the derivations of the column's value without these kinds of conditions, itself last.
+def _derivations_without(column: Column, protocol: record.Protocol, kinds: Collection[str]) -> list[record.Derived]:
+    """Return how the column's value is derived without these kinds of conditions, step by step, the value last.
 
-    Empty if nothing is left, or the value is not derived of conditions.
+    Empty if nothing is left, or if the value is not derived of conditions.
     """
     metric, set_name = str(column.metric), column.set_record.name
-    kinds_by_metric = {}
+    kind_by_metric = {}
     for condition in column.set_record.conditions:
-        kinds_by_metric[str(record.MetricName("test", record.BY_CONDITION, set_name, condition))] = _kind(condition)
-    if metric == f"test/accuracy/{set_name}":  # of the same images under each condition
-        kept = tuple(name for name, kind in kinds_by_metric.items() if kind not in kinds)
-        if kept:
-            return [record.Derived("test", "accuracy", set_name, "mean", kept)]
-        return []
-    of_conditions = set(kinds_by_metric)
-    dropped = {name for name, kind in kinds_by_metric.items() if kind in kinds}
-    declared = []
+        kind_by_metric[str(record.MetricName("test", record.BY_CONDITION, set_name, condition))] = _kind(condition)
+    dropped = {name for name, kind in kind_by_metric.items() if kind in kinds}
+    if metric == f"test/accuracy/{set_name}":  # the mean over conditions, as each shows the same images
+        kept = tuple(name for name in kind_by_metric if name not in dropped)
+        return [record.Derived("test", "accuracy", set_name, "mean", kept)] if kept else []
+    of_conditions = set(kind_by_metric)  # these metrics, and those that are derived of them
+    derivations = []
     for derivation in protocol.derived:
         if of_conditions.isdisjoint(derivation.inputs):
             continue
         of_conditions.add(derivation.metric)
-        kept_places = [i for i, name in enumerate(derivation.inputs) if name not in dropped]
-        inputs = tuple(derivation.inputs[i] for i in kept_places)
+        kept_positions = [i for i, name in enumerate(derivation.inputs) if name not in dropped]
+        inputs = tuple(derivation.inputs[i] for i in kept_positions)
         if of_conditions.isdisjoint(inputs):
             dropped.add(derivation.metric)
             continue
         references = derivation.references
-        if len(references) == len(derivation.inputs):  # one for each
-            references = tuple(references[i] for i in kept_places)
-        declared.append(dataclasses.replace(derivation, inputs=inputs, references=references))
+        if len(references) == len(derivation.inputs):  # one for each input
+            references = tuple(references[i] for i in kept_positions)
+        derivations.append(dataclasses.replace(derivation, inputs=inputs, references=references))
         if derivation.metric == metric:
-            return declared
+            return derivations
     return []
 
 
-def _mean(history: History, steps: Sequence[int], declared: Sequence[record.Derived]) -> float:
-    """Return the mean over the chosen steps of the last derivation; NaN if an input is missing."""
-    if not declared:
+def _mean(history: History, steps: Sequence[int], derivations: Sequence[record.Derived]) -> float:
+    """Return the mean over the steps of the value that the last derivation gives; NaN without it or one of its inputs.
+
+    An input is logged, or the value of a derivation before.
+    """
+    if not derivations:
         return math.nan
-    derived_names = {derivation.metric for derivation in declared}
-    curves = {}
-    for derivation in declared:
-        for name in derivation.inputs:
-            if name not in derived_names:
-                curves[name] = history.curve(name)
+    derived_metrics = {derivation.metric for derivation in derivations}
+    inputs = dict.fromkeys(itertools.chain.from_iterable(derivation.inputs for derivation in derivations))
+    curves = {name: history.curve(name) for name in inputs if name not in derived_metrics}
     values = []
     for step in steps:
-        inputs = {name: curve[step] for name, curve in curves.items() if step in curve}
-        values.append(derived.values(declared, inputs).get(declared[-1].metric, math.nan))
+        at_step = {name: curve[step] for name, curve in curves.items() if step in curve}
+        values.append(derived.values(derivations, at_step).get(derivations[-1].metric, math.nan))
     return math.fsum(values) / len(values)
 
 
@@ -128,10 +129,14 @@ def compare_settings(
     daggers: frozenset[tuple[str, str]],
     alpha: float,
 ) -> tuple[RankTests, ...]:
-    """Return the tests over blocks; and if training resembles some of them, those of the strict setting.
+    """Return the tests over blocks of each setting: always the first, the others if they differ from it.
 
-    table: `scores.score_table`; reduced: run table of the strict setting (`rescore_without`). If some row can't have a
-    block, there are tests on the blocks that all rows have, and tests of the rows that have all.
+    - `ALL_SETS`: the blocks that all rows have.
+    - `COMPLETE`: the rows that have all blocks, if some row lacks one.
+    - `STRICT`: without blocks and conditions that some row's training data resemble.
+
+    table: `scores.score_table`. reduced: run table of the strict setting (`rescore_without`). daggers: (row, column)
+    whose maker made training data.
     """
     all_sets = block_matrix(mean_matrix(table), sets)
     strict = block_matrix(mean_matrix(score_table_like(reduced, table)), sets)
@@ -142,15 +147,15 @@ def compare_settings(
     complete = all_sets.dropna(axis=1)
     if lacking and complete.shape[1]:
         comparisons.append(friedman.compare(complete, **shared, setting=friedman.COMPLETE))
-    touched = {name for _, name in daggers}
+    made_by_makers = {name for _, name in daggers}
     dropped = {str(name) for name in strict.index[strict.isna().any(axis=1)]}
     for name, columns in columns_by_block.items():
-        if any(column.name in touched for column in columns):
+        if not made_by_makers.isdisjoint(names_of(columns)):
             dropped.add(name)
     left_out = [name for name in columns_by_block if name in dropped and name not in lacking]
     if left_out or not strict.equals(all_sets):
-        others = [*lacking, *left_out]
-        comparisons.append(friedman.compare(strict, **shared, setting=friedman.STRICT, left_out=others))
+        left_out = [*lacking, *left_out]
+        comparisons.append(friedman.compare(strict, **shared, setting=friedman.STRICT, left_out=left_out))
     return tuple(comparisons)
 
 

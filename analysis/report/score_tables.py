@@ -30,7 +30,7 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text_cell,
 )
-from biasbed.analysis.result import Analysis, scores_by_run
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 
 INTERVALS = (
@@ -161,7 +161,8 @@ def _run_records(
     analysis: Analysis, links: Links, runs: Sequence[Run], run_table: pd.DataFrame
 ) -> list[dict[str, Any]]:
     """Return the rows of the table of runs: a run's scores, with a link to it."""
-    scores, spans = scores_by_run(run_table), _step_spans(run_table)
+    spans = _step_spans(run_table)
+    run_scores = run_table.set_index(["run_id", "dataset"])["score"].astype(float).to_dict()
     records = []
     for run in runs:
         name = f"{run.seed} {run.test_domains}".strip()
@@ -172,7 +173,7 @@ def _run_records(
         record: dict[str, Any] = {"algorithm": run.algorithm, "name": TableCell(name, seed, left=True)}
         record |= {"run": links.run_cell(run.id), "steps": TableCell(span)}
         for column in analysis.sets:
-            record[column.name] = number_cell(scores.get((run.id, column.name), math.nan), column.digits)
+            record[column.name] = number_cell(run_scores.get((run.id, column.name), math.nan), column.digits)
         records.append(record)
     return records
 

@@ -66,12 +66,12 @@ def repeated(analysis: Analysis) -> str:
 
 def error(analysis: Analysis) -> str:
     """Return what ± is in tables: `standard deviation` or `standard error`."""
-    return scores.ERRORS[analysis.error][0]
+    return scores.ERRORS[analysis.error].label
 
 
 def error_by(analysis: Analysis) -> str:
-    """Return the divisor of its sum of squares: `n - 1` or `n`."""
-    if scores.ERRORS[analysis.error][1]:
+    """Return the divisor in the variance behind ± in tables: `n - 1` or `n`."""
+    if scores.ERRORS[analysis.error].ddof:
         return "n - 1"
     return "n"
 

@@ -214,7 +214,7 @@ def average_rows(analysis: Analysis) -> pd.DataFrame:
     Columns algorithm, dataset (of the last kind `AVERAGE`), mean, error (what ± is in tables; none over data sets), its
     kind and ddof, num_runs.
     """
-    kind, ddof = scores.ERRORS[analysis.error]
+    kind = scores.ERRORS[analysis.error]
     averages = average(analysis)
     rows: list[tuple[object, ...]] = []
     for algorithm in analysis.algorithms:
@@ -224,7 +224,7 @@ def average_rows(analysis: Analysis) -> pd.DataFrame:
             if group.wide:
                 cells.append((group.block, analysis.averages[algorithm, group.block]))
         for name, cell in cells:
-            rows.append((algorithm, name, cell.mean, cell.std, kind, ddof, cell.num_runs))
+            rows.append((algorithm, name, cell.mean, cell.std, kind.label, kind.ddof, cell.num_runs))
         if averages is not None and averages.means:
             rows.append((algorithm, AVERAGE, averages.means[algorithm], math.nan, "", None, None))
     columns = ["algorithm", "dataset", "mean", "error", "kind", "ddof", "num_runs"]

@@ -170,16 +170,17 @@ def read_values(selected: Selected) -> Values:
     metrics: dict[str, list[tuple[str, _Key]]] = {}  # by hash of a protocol
     values: dict[_Key, dict[str, list[float]]] = {}
     runs: set[str] = set()
-    for pool, candidate, _, protocol, steps in selected.choices:
-        if candidate.run.id in runs:
+    for chosen in selected.choices:
+        run = chosen.candidate.run
+        if run.id in runs:
             continue
-        runs.add(candidate.run.id)
-        if candidate.run.protocol not in metrics:
-            metrics[candidate.run.protocol] = list(_find_metrics(protocol))
-        for metric, key in metrics[candidate.run.protocol]:
-            value = candidate.history.mean(metric, steps)
+        runs.add(run.id)
+        if run.protocol not in metrics:
+            metrics[run.protocol] = list(_find_metrics(chosen.protocol))
+        for metric, key in metrics[run.protocol]:
+            value = chosen.candidate.history.mean(metric, chosen.steps)
             if not math.isnan(value):
-                values.setdefault(key, {}).setdefault(pool.algorithm, []).append(100 * value)
+                values.setdefault(key, {}).setdefault(chosen.pool.algorithm, []).append(100 * value)
     return values
 
 

@@ -29,7 +29,7 @@ COLUMNS = ("algorithm", "dataset", "run_id", "measure", "value", "printed_std", 
 
 
 class Measurement(NamedTuple):
-    """A measure's value at the chosen epochs; of a published mean what stands beside it."""
+    """A measure's value at the chosen epochs, and what a paper prints beside a published mean."""
 
     measure: str
     value: float
@@ -39,21 +39,22 @@ class Measurement(NamedTuple):
 
 def measure_choices(selected: Selected) -> pd.DataFrame:
     """Return `COLUMNS`, one row per chosen run, column and measure."""
-    by_column = _columns_by_measure(selected)
+    measures_by_column = _measures_by_column(selected)
     rows: list[tuple[object, ...]] = []
-    for pool, candidate, column, protocol, steps in selected.choices:
-        by_measure = by_column[column.name]
-        if not by_measure:
+    for chosen in selected.choices:
+        column_by_measure = measures_by_column[chosen.column.name]
+        if not column_by_measure:
             continue
-        about = (pool.algorithm, column.name, candidate.run.id)
-        values = [measure_at(candidate.history, name, shown, steps) for name, shown in by_measure.items()]
-        values += _measure_biased_classifier(candidate.history, steps, protocol)
-        rows += [(*about, *measurement) for measurement in values if not math.isnan(measurement.value)]
+        history = chosen.candidate.history
+        measured = [measure_at(history, name, column, chosen.steps) for name, column in column_by_measure.items()]
+        measured += _measure_biased_classifier(history, chosen.steps, chosen.protocol)
+        about = (chosen.pool.algorithm, chosen.column.name, chosen.candidate.run.id)
+        rows += [(*about, *measurement) for measurement in measured if not math.isnan(measurement.value)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 
-def _columns_by_measure(selected: Selected) -> dict[str, dict[str, Column]]:
-    """Return column -> measure -> the column with it; no measures for sets whose images conflict with no bias.
+def _measures_by_column(selected: Selected) -> dict[str, dict[str, Column]]:
+    """Return column -> measure -> the column that shows it; no measures for a set without bias-conflicting images.
 
     The measures are those of our own protocol, if published rows stand beside ours.
     """
@@ -67,12 +68,13 @@ def _columns_by_measure(selected: Selected) -> dict[str, dict[str, Column]]:
 
 
 def measure_at(history: History, measure: str, column: Column, steps: Sequence[int]) -> Measurement:
-    """Return the column's mean over the steps; of a published mean also its deviation and number of runs."""
-    curves = {}
+    """Return the column's mean over the steps, as shown; of a published mean also its deviation and number of runs."""
+    printed = {}
     for name in ("std_over_runs", "num_runs"):
-        curves[name] = next(filter(None, map(history.curve, summary_metrics(column, name))), {})
-    mean, std = _mean(history.curve(column.metric), steps), _mean(curves["std_over_runs"], steps)
-    return Measurement(measure, column.scale * mean, column.scale * std, _mean(curves["num_runs"], steps))
+        curve = next(filter(None, map(history.curve, summary_metrics(column, name))), {})
+        printed[name] = _mean(curve, steps)
+    value = column.scale * _mean(history.curve(column.metric), steps)
+    return Measurement(measure, value, column.scale * printed["std_over_runs"], printed["num_runs"])
 
 
 def _mean(curve: Mapping[int, float], steps: Sequence[int]) -> float:

@@ -247,35 +247,35 @@ def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
     return (*collection.unpublished, *under(collection.published_by_rule, rule))
 
 
-def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the (row, column) pairs without a published number, each with an empty set of unmet needs."""
+def unprinted(collection: Collection, selected: Selected) -> list[tuple[str, str]]:
+    """Return the (row, column) of published rows, or of a user's table, that no number was printed for; sorted."""
     runs = {run.id: run for run in collection.runs}
-    lost = set()
+    cells = set()
     for missing in selected.missing:
         if runs[missing.run_id].kind in ("published", TABLE):
-            lost.add((runs[missing.run_id].algorithm, missing.dataset))
+            cells.add((runs[missing.run_id].algorithm, missing.dataset))
     for chosen in selected.choices:
-        lost.discard((chosen.candidate.run.algorithm, chosen.column.name))
-    return dict.fromkeys(sorted(lost), frozenset())
+        cells.discard((chosen.candidate.run.algorithm, chosen.column.name))
+    return sorted(cells)
 
 
-def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool, label: Callable[[str], str]) -> list[str]:
-    """Return a note per set of columns, with the rows that lack a number on all of them.
+def unprinted_notes(cells: Iterable[tuple[str, str]], is_table: bool, label: Callable[[str], str]) -> list[str]:
+    """Return notes on cells without a number; rows that lack the same columns share one.
 
-    is_table: the rows are those of a user's table. label: returns display names.
+    cells: `unprinted`. is_table: the rows are those of a user's table. label: returns display names.
     """
     absence, advice = "no number was published", ""
     if is_table:
         absence, advice = "no score is there", ": the tests use the sets that all methods have"
-    columns: dict[str, list[str]] = {}
-    for row, column in places:
-        columns.setdefault(row, []).append(column)
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for row, lost in columns.items():
-        rows.setdefault(tuple(lost), []).append(row)
+    columns_by_row: dict[str, list[str]] = {}
+    for row, column in cells:
+        columns_by_row.setdefault(row, []).append(column)
+    rows_by_columns: dict[tuple[str, ...], list[str]] = {}
+    for row, columns in columns_by_row.items():
+        rows_by_columns.setdefault(tuple(columns), []).append(row)
     notes = []
-    for names, same in rows.items():
-        notes.append(f"{absence} of {', '.join(map(label, same))} on {', '.join(map(label, names))}{advice}")
+    for lacking, rows in rows_by_columns.items():
+        notes.append(f"{absence} of {', '.join(map(label, rows))} on {', '.join(map(label, lacking))}{advice}")
     return notes
 
 

@@ -1,9 +1,9 @@
 """Selection rules: the runs that count, and the epochs whose results they are judged by.
 
-A rule is a small frozen object that reads one run's history and returns the steps that count for one evaluation set;
-every measure of that set is then the mean over those steps. Among the trials of a search it chooses one, by a value of
-its own or by anything that the pool contains. To add a rule, subclass `Rule` in a file of your own, or here
-with a line in `RULES`.
+A rule reads one run's history and returns the steps that count for one evaluation set; every measure of that set is
+then the mean over those steps. Among the trials of a search it also chooses one: the trial with the highest `value`, or
+by anything that the pool contains (`choices`). To add a rule, subclass `Rule` in a file of your own, or here with a
+line in `RULES`.
 
 Answers: How is an epoch chosen?
 """
@@ -28,7 +28,7 @@ NO_LABELS = "none"
 
 
 class Rule:
-    """Base class of selection rules."""
+    """Base class of selection rules. A subclass overrides `steps`, and `value` if it can choose among trials."""
 
     name: str  # value of `selection=`
     label: str  # description for captions; an oracle's begins with ORACLE
@@ -53,37 +53,40 @@ class Rule:
         return CLASS_LABELS if self.validates else NO_LABELS
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
-        """Yield the runs and steps that represent the pool on each set.
+        """Yield the runs and steps that represent the pool on each of its sets.
 
-        Every run represents itself; a search is represented by its best trial, by `value`.
+        Every run represents itself; a search is represented by the trial with the highest `value`.
         """
         choices: list[Choice] = []
         for eval_set in pool.sets:
             if choices and self.alike_on_sets:
-                choices = [Choice(run, eval_set.name, steps, value) for run, _, steps, value in choices]
+                choices = [choice._replace(set=eval_set.name) for choice in choices]
             else:
-                standing = (self._best(pool, eval_set),) if pool.is_search else pool.candidates
-                choices = [self._choose(candidate, eval_set, pool.is_search) for candidate in standing]
+                representatives = (self._best(pool, eval_set),) if pool.is_search else pool.candidates
+                choices = [self._choose_steps(pool, candidate, eval_set) for candidate in representatives]
             yield from choices
 
-    def _choose(self, candidate: Candidate, eval_set: record.SetRecord, is_search: bool) -> Choice:
-        """Return the steps of a run that count for a set. is_search: the run was chosen among trials by its value."""
+    def _choose_steps(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Choice:
+        """Return the steps of a run that count for a set, with the value by which they or the trial were chosen."""
         steps = self.steps(candidate.history, eval_set)
         value = math.nan
-        if steps and (is_search or self.validates):
+        if steps and (pool.is_search or self.validates):
             value = self.criterion(candidate.history, eval_set, steps)
         return Choice(candidate.run.id, eval_set.name, steps, value)
 
     def _best(self, pool: Pool, eval_set: record.SetRecord) -> Candidate:
-        """Return the candidate with the highest value, the first of equals."""
-        values = {number: self.value(candidate.history, eval_set) for number, candidate in enumerate(pool.candidates)}
-        finite = {number: value for number, value in values.items() if value is not None and math.isfinite(value)}
-        if not finite:
+        """Return the candidate with the highest finite value, the first of equals. Raises Failure if there is none."""
+        best, highest = None, -math.inf
+        for candidate in pool.candidates:
+            value = self.value(candidate.history, eval_set)
+            if value is not None and math.isfinite(value) and value > highest:
+                best, highest = candidate, value
+        if best is None:
             raise Failure(f"selection={self.name}: no trial of {pool.title} has a value to choose it by")
-        return pool.candidates[max(finite, key=finite.__getitem__)]
+        return best
 
     def value(self, history: History, eval_set: record.SetRecord) -> float | None:
-        """Return the score by which the rule chooses among trials for this set: the higher the better."""
+        """Return the number by which the rule ranks trials for this set, higher is better; None if it has none."""
         raise UsageError(f"selection={self.name}: the rule does not say how to choose among the trials of a search")
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
@@ -91,7 +94,7 @@ class Rule:
         raise NotImplementedError
 
     def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
-        """Return the value by which these steps were chosen, as it was measured; NaN if it is none of the run's.
+        """Return the value by which these steps were chosen, for tables: as it was measured, NaN if it is not a metric.
 
         Its unit is that of the monitor if the rule has one, else the set's.
         """
@@ -107,8 +110,10 @@ class MonitorRule(Rule):
         self.monitor, self.higher_is_better = protocol.monitor, protocol.monitor_higher_is_better
 
     def monitored(self, history: History, steps: Sequence[int]) -> float:
-        """Return the monitor's mean over the steps, negated if lower is better; NaN if it lacks a value at any."""
-        mean = history.mean(self.monitor, steps) if steps else math.nan
+        """Return the monitor's mean over the steps, negated if lower is better; NaN if a step has no value."""
+        if not steps:
+            return math.nan
+        mean = history.mean(self.monitor, steps)
         return mean if self.higher_is_better else -mean
 
 
@@ -217,7 +222,7 @@ class BestEpoch(Rule):
 
 
 class BestEpochPerRun(Rule):
-    """One epoch for all sets, the one with the best mean over their blocks, the first of equals. An oracle too."""
+    """Epoch with the best mean over the test sets' blocks, the first of equals, for all sets. An oracle too."""
 
     name = "best_epoch_per_run"
     label = "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
@@ -228,49 +233,34 @@ class BestEpochPerRun(Rule):
 
     def __init__(self, protocol: record.Protocol, n: int) -> None:
         columns = [Column(eval_set.name, eval_set, unit=unit_of(protocol, eval_set)) for eval_set in protocol.sets]
-        units, measures, counted = set(), set(), []
-        for block in blocks(columns).values():
-            for column in block:
-                units.add(column.unit)
-                measures.add(column.headline)
-            counted.append(tuple(column.set_record for column in block))
-        if len(units) > 1:
-            names = " and ".join(sorted(measures))
+        counted = blocks(columns).values()
+        self.blocks = tuple(tuple(column.set_record for column in block) for block in counted)
+        if len({column.unit for column in itertools.chain.from_iterable(counted)}) > 1:
+            names = " and ".join(sorted({eval_set.headline for eval_set in itertools.chain.from_iterable(self.blocks)}))
             raise UsageError(f"selection={self.name}: {names} have no common mean; choose sets= of one unit")
-        self.blocks = tuple(counted)  # per block: the columns that count
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
-        return _best_steps(self._means(history), higher_is_better=True)
+        return _best_steps(self._sum_blocks(history), higher_is_better=True)
 
     def value(self, history: History, eval_set: record.SetRecord) -> float | None:
-        return _best_value(self._means(history), higher_is_better=True)
+        return _best_value(self._sum_blocks(history), higher_is_better=True)
 
     def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
-        """Return the mean over blocks at the chosen step."""
-        step = steps[0]
-        values = []
-        for block in self.blocks:
-            total = math.fsum(history.curve(headline(eval_set))[step] for eval_set in block)
-            values.append(total / _signed_size(block))
-        mean = math.fsum(values) / len(self.blocks)
+        """Return the mean over blocks at the chosen step, as measured."""
+        mean = self._sum_blocks(history)[steps[0]] / len(self.blocks)
         return mean if self.blocks[0][0].higher_is_better else -mean
 
-    def _means(self, history: History) -> dict[int, float]:
-        """Return the sum over blocks by step, negated if lower is better."""
-        names = [headline(eval_set) for eval_set in itertools.chain.from_iterable(self.blocks)]
-        tested = sorted(set(history.curve(names[0])).intersection(*map(history.curve, names)))
+    def _sum_blocks(self, history: History) -> dict[int, float]:
+        """Return the sum of the blocks' means at each step with all sets. Blocks of which lower is better are negated."""
+        metrics = [headline(eval_set) for eval_set in itertools.chain.from_iterable(self.blocks)]
+        steps = sorted(set(history.curve(metrics[0])).intersection(*map(history.curve, metrics)))
         means = []
         for block in self.blocks:
-            size = _signed_size(block)
-            values = [history.values(headline(eval_set), tested) for eval_set in block]
-            totals = values[0] if len(block) == 1 else map(math.fsum, zip(*values, strict=True))
-            means.append([total / size for total in totals])
-        return dict(zip(tested, map(math.fsum, zip(*means, strict=True)), strict=True))
-
-
-def _signed_size(block: Sequence[record.SetRecord]) -> int:
-    """Return the number of a block's columns, negated if lower is better."""
-    return len(block) if block[0].higher_is_better else -len(block)
+            divisor = len(block) if block[0].higher_is_better else -len(block)
+            curves = [history.values(headline(eval_set), steps) for eval_set in block]
+            totals = curves[0] if len(block) == 1 else map(math.fsum, zip(*curves, strict=True))
+            means.append([total / divisor for total in totals])
+        return dict(zip(steps, map(math.fsum, zip(*means, strict=True)), strict=True))
 
 
 class Last(MonitorRule):
@@ -307,7 +297,7 @@ RULES = Registry(
     base="biasbed.analysis.selection.rules:Rule",
     kind="rule",
 )
-PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # the part of a protocol that papers state
+PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # stands for a paper's protocol in labels
 
 
 class AsPublished(Rule):
@@ -349,19 +339,19 @@ SETTLED_RULES = (AsTested.name, AsScored.name)  # rules that leave nothing to ch
 
 
 def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
-    """Return the last step at which the set was tested; published numbers have only one."""
+    """Return the last step at which the set was tested; empty if it never was."""
     return tuple(history.curve(headline(eval_set)))[-1:]
 
 
 def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int, ...]:
-    """Return the step of the best finite value, the first of equals; empty without one."""
-    if not curve:
+    """Return the step of the best finite value, the first of equals, as a tuple of one; empty without a finite value."""
+    finite = curve
+    if not record.is_finite(sum(map(abs, curve.values()))):  # one look at many curves that are finite throughout
+        finite = {step: value for step, value in curve.items() if record.is_finite(value)}
+    if not finite:
         return ()
-    values = list(curve.values())
-    best = max(values) if higher_is_better else min(values)
-    if record.is_finite(best) and not math.isnan(sum(values)):  # NaN anywhere may hide the best value
-        return (list(curve)[values.index(best)],)  # the first of equal values
-    return _best_steps({step: value for step, value in curve.items() if record.is_finite(value)}, higher_is_better)
+    best = max if higher_is_better else min
+    return (best(finite, key=finite.__getitem__),)
 
 
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column, headline, summary_metrics
+from biasbed.analysis.columns import Column, summary_metrics
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
+from biasbed.analysis.selection.pools import Candidate, Choice, Pool
 from biasbed.analysis.selection.rules import RULES, Rule, last_step
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
@@ -24,9 +24,9 @@ Rules = Mapping[tuple[str, str], Rule]  # (hash of a protocol, cell) -> the rule
 
 
 def rule_names(protocol: record.Protocol) -> tuple[str, ...]:
-    """Return the names of the rules that are valid for a protocol."""
-    always = (name for name in RULES if RULES.load(name).in_every_protocol)
-    return tuple(dict.fromkeys((*protocol.selection_rules, *always)))
+    """Return the names of the rules that are valid for a protocol: its own, then those of every protocol."""
+    of_every_protocol = [name for name in RULES if RULES.load(name).in_every_protocol]
+    return tuple(dict.fromkeys((*protocol.selection_rules, *of_every_protocol)))
 
 
 def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
@@ -62,31 +62,38 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
 def rules_of(
     make: Callable[[record.Protocol], Rule], collection: Collection, columns: Sequence[Column]
 ) -> dict[tuple[str, str], Rule]:
-    """Make the rule for each protocol and cell of the runs, with the sets that count there."""
+    """Make the rule for each protocol and cell of the runs.
+
+    make: returns the rule for a protocol, whose `sets` are those that count in the cell.
+    """
     rules: dict[tuple[str, str], Rule] = {}
     for run in collection.unpublished:
+        if (run.protocol, run.cell) in rules:
+            continue
         names = {column.set_record.name for column in columns if column.cell == run.cell}
         protocol = collection.protocol_of(run)
         uncounted = [eval_set for eval_set in protocol.sets if not eval_set.counts]  # `measure=` may ask for them
         counted = tuple(eval_set for eval_set in (*protocol.columns, *uncounted) if eval_set.name in names)
-        if counted and (run.protocol, run.cell) not in rules:
+        if counted:
             rules[run.protocol, run.cell] = make(dataclasses.replace(protocol, sets=counted))
     return rules
 
 
 class ChosenRun(NamedTuple):
-    """Run that represents a pool on a column, and the steps at which it counts."""
+    """Run that represents a pool on a column, the steps at which it counts, and its value there."""
 
     pool: Pool
     candidate: Candidate
     column: Column
     protocol: record.Protocol  # of the run
     steps: tuple[int, ...]
+    value: float  # mean of the column's metric over the steps, as stored
+    criterion: float  # value by which the rule chose, in the unit that is shown; NaN if it has none
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Lack of a usable value of a run on one column."""
+    """Run without a finite value on a column at the steps that the rule chose."""
 
     run_id: str
     dataset: str
@@ -104,17 +111,17 @@ class Selected:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on pools of which the rule chose only some runs."""
-        chosen: dict[tuple[str, str], set[str]] = {}
-        pools: dict[tuple[str, str], Pool] = {}
-        for pool, candidate, *_ in self.choices:
-            if not pool.is_search:
-                pools[pool.algorithm, pool.cell] = pool
-                chosen.setdefault((pool.algorithm, pool.cell), set()).add(candidate.run.id)
+        """Notes on pools of which the rule chose only some runs. Of a search it chooses one trial."""
+        run_ids: dict[str, set[str]] = {}  # title of a pool -> runs that represent it
+        sizes = {}
+        for chosen in self.choices:
+            if not chosen.pool.is_search:
+                run_ids.setdefault(chosen.pool.title, set()).add(chosen.candidate.run.id)
+                sizes[chosen.pool.title] = len(chosen.pool.candidates)
         notes = []
-        for key, pool in pools.items():
-            if len(chosen[key]) < len(pool.candidates):
-                notes.append(f"{pool.title}: the rule chose {len(chosen[key])} of {len(pool.candidates)} runs")
+        for title, ids in run_ids.items():
+            if len(ids) < sizes[title]:
+                notes.append(f"{title}: the rule chose {len(ids)} of {sizes[title]} runs")
         return notes
 
 
@@ -136,53 +143,52 @@ def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
 def select(
     rules: Rules, pools: Sequence[Pool], columns: Sequence[Column], protocols: Mapping[str, record.Protocol]
 ) -> Selected:
-    """Select values from every pool under a rule, as a tidy frame, and list the missing ones.
+    """Apply the rules to every pool: choose runs and steps, and take the values there.
 
-    The frame has a row per run and column: `SELECTED_COLUMNS` (value: mean of the headline measure over the selected
-    steps, in the metric's unit; monitor: mean of the monitor over the same steps; selection_value: the value by which
+    `Selected.values` has a row per chosen run and column: `SELECTED_COLUMNS` (value: mean of the headline measure over
+    the chosen steps, as stored; monitor: mean of the monitor over the same steps; selection_value: the value by which
     the rule chose, in the unit that is shown), then each further measure of any set.
     """
     missing: list[Missing] = []
     chosen: list[ChosenRun] = []
-    means: list[float] = []
-    criteria: list[float] = []
-    metrics = {column.name: str(column.metric) for column in columns}  # there may be many thousand runs
+    metrics = {column.name: str(column.metric) for column in columns}  # once, as there may be many thousand runs
     for pool in pools:
-        by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
+        column_by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         scales: dict[tuple[str, str], float] = {}  # (hash of a protocol, column) -> factor
         for choice in _choices(rules, pool):
-            candidate, column = pool.by_run[choice.run], by_set[choice.set]
+            candidate, column = pool.by_run[choice.run], column_by_set[choice.set]
             protocol_hash = candidate.run.protocol
             protocol = protocols[protocol_hash]
             values = candidate.history.values(metrics[column.name], choice.steps)
             if not values or not all(map(record.is_finite, values)):
-                problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
-                missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
+                missing.append(_explain_missing(candidate, column, choice.steps, protocol))
                 continue
             key = protocol_hash, column.name
             if key not in scales:
-                scales[key] = _scale(rules.get((protocol_hash, pool.cell)), protocol, column)
-            chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
-            means.append(math.fsum(values) / len(values))
-            criteria.append(choice.value * scales[key])
-    frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns, means))
+                scales[key] = _criterion_scale(rules.get((protocol_hash, pool.cell)), protocol, column)
+            value, criterion = math.fsum(values) / len(values), choice.value * scales[key]
+            chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps, value, criterion))
+    frame = _describe_choices(chosen).assign(**_further_means(chosen, columns))
     return Selected(frame, tuple(missing), tuple(chosen))
 
 
 def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
-    """Yield the rule's choices, and the last step of runs that are settled, i.e. leave nothing to choose."""
-    free = [candidate for candidate in pool.candidates if not candidate.history.is_settled]
+    """Yield the last step of settled runs, which leave nothing to choose, then the rule's choices of the others."""
+    to_choose = tuple(candidate for candidate in pool.candidates if not candidate.history.is_settled)
     for candidate in pool.candidates:
         if candidate.history.is_settled:
             for eval_set in pool.sets:
                 yield Choice(candidate.run.id, eval_set.name, last_step(candidate.history, eval_set))
-    if free:
-        choices = rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
-        yield from _check_choices(pool, list(choices))
+    if to_choose:
+        rule = rules[to_choose[0].run.protocol, pool.cell]
+        yield from _check_choices(pool, list(rule.choices(dataclasses.replace(pool, candidates=to_choose))))
 
 
 def _check_choices(pool: Pool, choices: Sequence[Choice]) -> Sequence[Choice]:
-    """Return the choices. Raises Failure if a run or step counts twice, or is none of the pool's: a rule may err."""
+    """Return the choices of a rule, which may be a user's.
+
+    Raises Failure if a run is not in the pool, or if a run or step counts twice.
+    """
     keys: set[tuple[str, str]] = set()
     for choice in choices:
         key = choice.set, "" if pool.is_search else choice.run
@@ -194,78 +200,80 @@ def _check_choices(pool: Pool, choices: Sequence[Choice]) -> Sequence[Choice]:
     return choices
 
 
-def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria: Sequence[float]) -> pd.DataFrame:
-    """Return `SELECTED_COLUMNS`. means, criteria: the columns `value` and `selection_value`."""
+def _describe_choices(chosen: Sequence[ChosenRun]) -> pd.DataFrame:
+    """Return `SELECTED_COLUMNS`."""
     if not chosen:
         return pd.DataFrame(columns=list(SELECTED_COLUMNS))
     # Many columns of a run have the same steps. A published run has other curves in each cell.
     monitors: dict[tuple[str, str, tuple[int, ...]], float] = {}
-    for pool, candidate, _, protocol, steps in chosen:
-        key = pool.cell, candidate.run.id, steps
+    for run in chosen:
+        key = run.pool.cell, run.candidate.run.id, run.steps
         if key not in monitors:
-            monitors[key] = candidate.history.mean(protocol.monitor, steps)
+            monitors[key] = run.candidate.history.mean(run.protocol.monitor, run.steps)
     values = {
         "run_id": [run.candidate.run.id for run in chosen],
         "replicate": [run.pool.replicates[run.candidate.run.id] for run in chosen],
         "cell": [run.pool.cell for run in chosen],
         "dataset": [run.column.name for run in chosen],
         "measure": [run.column.headline for run in chosen],
-        "value": means,
+        "value": [run.value for run in chosen],
         "first_step": [min(run.steps) for run in chosen],
         "last_step": [max(run.steps) for run in chosen],
         "num_steps": [len(run.steps) for run in chosen],
         "monitor": [monitors[run.pool.cell, run.candidate.run.id, run.steps] for run in chosen],
-        "selection_value": criteria,
+        "selection_value": [run.criterion for run in chosen],
     }
     return pd.DataFrame(values)
 
 
-def _further_means(
-    chosen: Sequence[ChosenRun], columns: Sequence[Column], headline_means: list[float]
-) -> dict[str, list[float]]:
-    """Return the means of each further measure, each of the first of its metrics that the run has."""
+def _further_means(chosen: Sequence[ChosenRun], columns: Sequence[Column]) -> dict[str, list[float]]:
+    """Return measure -> its mean over the steps of each chosen run; NaN if the run lacks the measure.
+
+    If several metrics may hold a measure, the first that the run has counts.
+    """
     headlines = {column.name: [str(column.metric)] for column in columns}
     means: dict[str, list[float]] = {}
     for measure in dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)):
         metrics = {column.name: list(map(str, summary_metrics(column, measure))) for column in columns}
         if metrics == headlines:
-            means[measure] = headline_means
+            means[measure] = [run.value for run in chosen]
             continue
         means[measure] = []
-        for _, candidate, column, _, steps in chosen:
-            history, names = candidate.history, metrics[column.name]
+        for run in chosen:
+            history, names = run.candidate.history, metrics[run.column.name]
             name = names[0] if len(names) == 1 else next(filter(history.curve, names), names[0])
-            means[measure].append(history.mean(name, steps))
+            means[measure].append(history.mean(name, run.steps))
     return means
 
 
-def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
-    """Return the factor to the unit of a rule's value: that of its monitor if it has one, else the set's."""
+def _criterion_scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
+    """Return the factor from a rule's criterion to its shown unit: that of the rule's monitor, else the column's."""
     if rule is None or not rule.monitor:
         return column.scale
     return measures.scale(measures.described(protocol, rule.monitor).unit)
 
 
-OTHER_STEPS = "not tested at step"
-
-
-def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
-    """Return the reason why the selected steps give no value."""
-    curve = history.curve(headline(eval_set))
-    if not curve:
-        derivation = protocol.derivation(str(headline(eval_set)))
-        if derivation is None:
-            return "never tested"
-        last = {name: [math.nan, *history.curve(name).values()][-1] for name in derivation.inputs}
-        return derived.missing(derivation, last)
-    if not steps:
-        return "no finite value"
+def _explain_missing(candidate: Candidate, column: Column, steps: Sequence[int], protocol: record.Protocol) -> Missing:
+    """Return the reason why a run has no value on a column at these steps."""
+    history, metric = candidate.history, str(column.metric)
+    curve, derivation = history.curve(metric), protocol.derivation(metric)
     absent = [str(step) for step in steps if step not in curve]
-    if absent:
+    at_other_steps = False
+    if not curve:
+        why = "never tested"
+        if derivation is not None:
+            last_inputs = {name: [math.nan, *history.curve(name).values()][-1] for name in derivation.inputs}
+            why = derived.missing(derivation, last_inputs)
+    elif not steps:
+        why = "no finite value"
+    elif absent:
+        at_other_steps = True
         tested = ", ".join(map(str, list(curve)[:5])) + ", ..." * (len(curve) > 5)
-        return f"{OTHER_STEPS} {', '.join(absent)} (tested at {tested})"
-    bad = [str(step) for step in steps if not record.is_finite(curve[step])]
-    return f"not a finite number at step {', '.join(bad)}"
+        why = f"not tested at step {', '.join(absent)} (tested at {tested})"
+    else:
+        bad = [str(step) for step in steps if not record.is_finite(curve[step])]
+        why = f"not a finite number at step {', '.join(bad)}"
+    return Missing(candidate.run.id, column.name, why, at_other_steps)
 
 
 # --- as a file --------------------------------------------------------------------------------------------------------
@@ -277,7 +285,7 @@ CHOICE_COLUMNS = (
 
 
 def choice_table(rule: Rule, selected: Selected) -> pd.DataFrame:
-    """Return each pool's chosen run and steps by column: `CHOICE_COLUMNS`, then the settings that a search varied."""
+    """Return a row per chosen run and column: `CHOICE_COLUMNS`, then the settings that a search varied."""
     pools = [chosen.pool for chosen in selected.choices]
     runs = [chosen.candidate.run for chosen in selected.choices]
     frame = selected.values.assign(

@@ -156,22 +156,22 @@ def _read_values(selected: Selected) -> _Values:
     units: dict[_Key, str] = {}
     cells = {chosen.pool.cell for chosen in selected.choices}
     cue_metrics: dict[str, list[tuple[str, _Key]]] = {}  # by run id, as a run is chosen for every column
-    for pool, candidate, column, protocol, steps in selected.choices if len(cells) == 1 else ():
-        run, history = candidate.run, candidate.history
+    for chosen in selected.choices if len(cells) == 1 else ():
+        run, history, algorithm = chosen.candidate.run, chosen.candidate.history, chosen.pool.algorithm
         if run.kind == "published":
             continue
-        runs.setdefault(pool.algorithm, {})[run.id] = run
+        runs.setdefault(algorithm, {})[run.id] = run
         if run.id not in cue_metrics:
             keys = [(metric, _find_key(metric)) for metric in history.metrics]
             cue_metrics[run.id] = [(metric, key) for metric, key in keys if key is not None]
         for metric, key in cue_metrics[run.id]:
             # A set that is no column is measured at the steps of the first one.
-            if key.dataset != column.set_record.name and not _is_uncounted(key.dataset, protocol):
+            if key.dataset != chosen.column.set_record.name and not _is_uncounted(key.dataset, chosen.protocol):
                 continue
-            value = history.mean(metric, steps)
+            value = history.mean(metric, chosen.steps)
             if not math.isnan(value):
-                values.setdefault((pool.algorithm, key), {}).setdefault(run.id, value)
-                units[key] = measures.described(protocol, metric).unit
+                values.setdefault((algorithm, key), {}).setdefault(run.id, value)
+                units[key] = measures.described(chosen.protocol, metric).unit
     return _Values({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
 
 

@@ -151,18 +151,20 @@ def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
 
 def _read_values(layout: TableLayout, chosen: ChosenRun) -> Iterator[tuple[object, ...]]:
     """Yield `COLUMNS` from `column` on, for the layout's columns that show this set."""
-    _, candidate, column, protocol, steps = chosen
-    if candidate.run.study == f"published_{layout.source}":
+    run, column = chosen.candidate.run, chosen.column
+    if run.study == f"published_{layout.source}":
         return  # these are the printed ones
     for head, layout_column in layout.columns.items():
-        measure = layout_column.measure_of(column.set_record)
-        shown = measured_by(column, measure, protocol) if layout_column.shows(column) else None
-        if shown is None:
+        if not layout_column.shows(column):
             continue
-        value = measure_at(candidate.history, measure, shown, steps).value
+        measure = layout_column.measure_of(column.set_record)
+        measured = measured_by(column, measure, chosen.protocol)
+        if measured is None:
+            continue
+        value = measure_at(chosen.candidate.history, measure, measured, chosen.steps).value
         if not math.isnan(value):
-            is_higher = shown.higher_is_better and not layout.is_error(measure)
-            yield head, candidate.run.id, measure, layout.shown(measure, value), is_higher, column.images
+            is_higher = measured.higher_is_better and not layout.is_error(measure)
+            yield head, run.id, measure, layout.shown(measure, value), is_higher, column.images
 
 
 # --- gains ------------------------------------------------------------------------------------------------------------
