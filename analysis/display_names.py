@@ -37,7 +37,7 @@ class Labels:
     shown: Mapping[str, str]
 
     def __call__(self, name: str) -> str:
-        """Return a name as it is printed, with what stands behind it in brackets, as a unit."""
+        """Return a name as it is printed; of `photo (rank)` the part before the bracket is replaced."""
         if name in self.shown:
             return self.shown[name]
         subject, gap, unit = name.partition(" (")
@@ -45,12 +45,14 @@ class Labels:
 
 
 def _refuse_signs(text: str) -> str:
+    """Return the text. Raises ValueError for characters that can't be printed."""
     if not " ".join(text.split()).isprintable():
         raise ValueError("has signs that can't be printed")
     return text
 
 
 def _check_shown(text: str) -> str:
+    """Return the text with single blanks. Raises ValueError if nothing of it would be seen."""
     if not text.strip():
         raise ValueError("should be shown as something: give its text")
     return " ".join(_refuse_signs(text).split())
@@ -68,11 +70,10 @@ class NamesFile(
 
 
 def load(option: str, has_ours: bool = True) -> Labels:
-    """Load display names. auto: ours. none: names as they are typed. Else a YAML file whose names win over ours.
+    """Load the display names that `names=` asks for.
 
-    has_ours: False leaves ours out, for names that are not biasbed's.
-
-    Raises UsageError if the file can't be read, or holds something else.
+    option: `auto` for biasbed's, `none` for names as they are typed, or a YAML file whose names win over biasbed's.
+    has_ours: False leaves biasbed's out, for methods and sets of a user's table. Raises UsageError for a bad file.
     """
     if option == NONE:
         return Labels({})
@@ -87,7 +88,7 @@ def load(option: str, has_ours: bool = True) -> Labels:
 
 
 def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Column], has_ours: bool = True) -> Labels:
-    """Load the display names. Raises UsageError for unknown names in options, too, before anything is computed."""
+    """Load the display names. Raises UsageError if an option names a row or set that is not there."""
     if options.control_name is not None:
         _put_first("control", rows, (options.control_name,))
     if options.order not in ("rank", "name"):
@@ -97,9 +98,9 @@ def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Col
 
 
 def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str) -> tuple[str, ...]:
-    """Return the rows in the order of tables and figures; the tests keep their own, so no number depends on it.
+    """Return the rows in the order of tables and figures. The tests keep their own order, so no number depends on it.
 
-    ranks: the rows by their average rank.
+    rows: by name. ranks: the rows by their average rank. order: `name`, `rank`, or the rows that come first.
     """
     if order == "rank":
         return tuple(ranks)
@@ -107,13 +108,14 @@ def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] |
 
 
 def order_sets(sets: Sequence[Column], order: Sequence[str] | str) -> tuple[Column, ...]:
-    """Return the sets in the order of tables and figures."""
+    """Return the sets in the order of tables and figures. order: `protocol`, or the sets that come first."""
     columns = by_name(sets)
     first = () if order == "protocol" else order
     return tuple(columns[name] for name in _put_first("set_order", tuple(columns), first))
 
 
 def _put_first(option: str, names: Sequence[str], first: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, these first. Raises UsageError if one of these is unknown. option: that gave them."""
     for name in first:
         if name not in names:
             raise UsageError(f"{option}={','.join(first)}: there is no '{name}' in the tables{nearest(name, names)}")

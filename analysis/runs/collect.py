@@ -12,6 +12,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
@@ -46,7 +47,7 @@ LONGEST_NAME = 1000  # characters: Python reads numbers of up to 4,300 digits
 
 
 def read_runs(runs: Iterable[Any]) -> tuple[list[Run], list[str]]:
-    """Return the runs, and a note on runs with unreadable tags, which anybody may write; these are left out."""
+    """Return the runs, and a note on those with unreadable tags, which are left out: anybody may write tags."""
     read, unreadable = [], []
     for run in runs:
         try:
@@ -118,6 +119,7 @@ def read_run(run: Any) -> Run:
 
 
 def _number(run: Any, name: str) -> int:
+    """Return the number in a tag; 0 without the tag."""
     text = run.data.tags.get(name) or "0"
     try:
         return parse_int(text, 0)
@@ -126,7 +128,7 @@ def _number(run: Any, name: str) -> int:
 
 
 def _mapping(run: Any, name: str) -> dict[str, Any]:
-    """Return the JSON object in a tag, whose values are numbers or texts."""
+    """Return the JSON object in a tag, whose values are numbers or texts; empty without the tag."""
     text = run.data.tags.get(name)
     if not text:
         return {}
@@ -145,18 +147,20 @@ def _unreadable(name: str, text: str, reason: str) -> ValueError:
 
 
 def _split(text: str) -> frozenset[str]:
+    """Return the names in a tag, which are separated by commas."""
     return frozenset(filter(None, text.split(",")))
 
 
 def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
-    """Return the runs that the options select, and all MLflow runs that are needed (also duplicates and other rules).
+    """Return the runs that the options select, and the MLflow runs whose histories are needed.
 
-    Raises UsageError for names that no run has, Failure if nothing or several things could be analysed, or if the runs
-    of one row are inconsistent.
+    Histories are also needed of duplicates, of evidence, and of published runs under other rules. Raises UsageError for
+    names that no run has, or if several things could be analysed; Failure if there is nothing to analyse, or if the
+    runs of one row are inconsistent.
     """
-    mlflow_runs, every, unreadable = _read_all(store, options)
-    runs, scope_notes = _in_scope(store, every, options)
-    unfinished = _unfinished(every, runs)
+    mlflow_runs, all_runs, unreadable = _read_all(store, options)
+    runs, scope_notes = _in_scope(store, all_runs, options)
+    unfinished = _unfinished(all_runs, runs)
     if "unfinished" in options.allow:
         runs, unfinished = [*runs, *unfinished], []
     runs, protocols, protocol_notes = with_protocols(store, runs)
@@ -171,7 +175,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     counted, duplicates = first_of_each_key(runs)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += duplicate_notes(counted, duplicates)
-    not_finished = _count_unfinished(every, scope, counted)
+    not_finished = _count_unfinished(all_runs, scope, counted)
     counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)
     left_out, needs_notes = _read_unmet_needs(store, scope, counted, cells)
@@ -188,15 +192,15 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
         left_out=left_out,
         published_by_rule=by_rule,
     )
-    needed = group_runs(itertools.chain(counted, evidence, duplicates, *by_rule.values()), "id")
-    return collection, list(map(mlflow_runs.__getitem__, needed))
+    needed = dict.fromkeys(run.id for run in itertools.chain(counted, evidence, duplicates, *by_rule.values()))
+    return collection, [mlflow_runs[run_id] for run_id in needed]
 
 
-def _count_unfinished(every: Sequence[Run], scope: Scope, counted: Sequence[Run]) -> dict[str, int]:
+def _count_unfinished(all_runs: Sequence[Run], scope: Scope, counted: Sequence[Run]) -> dict[str, int]:
     """Count the study's unfinished runs by status, without those that are accepted and count."""
-    counted_ids = distinct(counted, "id")
+    counted_ids = {run.id for run in counted}
     statuses: Counter[str] = Counter()
-    for run in every:
+    for run in all_runs:
         is_of_study = (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
         if is_of_study and not run.finished and run.id not in counted_ids:
             statuses[run.status] += 1
@@ -204,48 +208,57 @@ def _count_unfinished(every: Sequence[Run], scope: Scope, counted: Sequence[Run]
 
 
 def _is_selected(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> bool:
+    """Return True if an unfinished run would be in the tables: in the row of a run that counts, with a chosen seed."""
     return (seeds == "all" or run.seed in seeds) and run.algorithm in distinct(counted, "algorithm")
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
 
-TRAINED, SEARCHED = ("train", "published"), ("trial",)
+TRAINED, SEARCHED = ("train", "published"), ("trial",)  # kinds of runs
 
 
 def _read_all(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
-    """Read all runs that the options may select, and notes. Trials may be thousands: read only if nothing else fits."""
+    """Return the MLflow runs that the options may select, by id; the same runs as they are read; and notes.
+
+    Trials, of which there may be thousands, are read only if no other run fits.
+    """
     mlflow_runs: dict[str, Any] = {}
     for kinds in ((*TRAINED, *TESTED), SEARCHED):
         for kind in kinds:
             mlflow_runs |= {run.info.run_id: run for run in store.runs(kind)}
-        every, notes = read_runs(mlflow_runs.values())
-        if any(run.finished and _may_be_selected(run, options.study) for run in every):
+        all_runs, notes = read_runs(mlflow_runs.values())
+        if any(run.finished and _makes_trials_needless(run, options.study) for run in all_runs):
             break
-    return mlflow_runs, every, notes
+    return mlflow_runs, all_runs, notes
 
 
-def _may_be_selected(run: Run, study: str) -> bool:
-    """Return True if no trials need be read: a study of trials may contain tested models, but no trainings."""
+def _makes_trials_needless(run: Run, study: str) -> bool:
+    """Return True if the option `study` means this finished run, which is no trial.
+
+    Tested models are no sign of that, as they may belong to a study of trials.
+    """
     return study == "auto" or (run.study == study and run.kind in TRAINED)
 
 
-def _unfinished(every: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
-    """Return the trainings of the same study that never finished, one per key, by the last attempt."""
-    done, scopes = set(), set()
-    for run in finished:
-        done.add(run.run_key)
-        scopes.add((run.kind, run.suite, run.study))
-    last: dict[str, Run] = {}
-    for run in sorted(every, key=lambda run: (run.started, run.id)):
+def _unfinished(all_runs: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
+    """Return the last attempt of each training in the studies of `finished` that never finished, one per run key."""
+    finished_keys = {run.run_key for run in finished}
+    studies = {(run.kind, run.suite, run.study) for run in finished}
+    last_attempts: dict[str, Run] = {}
+    for run in sorted(all_runs, key=lambda run: (run.started, run.id)):
         is_training = run.algorithm and run.protocol and run.kind in ("train", *SEARCHED)
-        is_beside = (run.kind, run.suite, run.study) in scopes and run.run_key not in done
-        if is_training and is_beside and not run.finished:
-            last[run.run_key] = run
-    return list(last.values())
+        is_of_study = (run.kind, run.suite, run.study) in studies
+        if is_training and is_of_study and not run.finished and run.run_key not in finished_keys:
+            last_attempts[run.run_key] = run
+    return list(last_attempts.values())
 
 
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
-    """Return the finished runs of the one study that the options select, and notes on the other runs."""
+    """Return the finished runs of the one study that the options select, and notes on the other runs.
+
+    Of a study's runs the trainings count, with models that were only tested; else its trials; else published runs. A
+    study of tested models alone counts too. Raises UsageError if several studies fit, Failure if no run does.
+    """
     finished: list[Run] = []
     unnamed: list[Run] = []
     for run in runs:
@@ -281,7 +294,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
 
 
 def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[str]:
-    """Return a note on tests of these models that are in no table with them, as they were made in another scope."""
+    """Return a note on further tests of these models, which are in tables of their own: of another suite or study."""
     scopes = {run.scope for run in tested}
     models = {(run.algorithm, run.weights) for run in tested if run.weights}
     elsewhere = []
@@ -295,15 +308,19 @@ def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[st
     return [f"other tests of {names} are in tables of their own (suites: {suites})"]
 
 
-def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> list[Run]:
-    """Return the runs with this suite, study or protocol; a protocol may be given by its first digits."""
+def _matching(runs: list[Run], name: str, value: str, all_runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with this suite, study or protocol; all of them for `auto`.
+
+    A protocol may be given by its first digits. Raises UsageError if no run has the value. all_runs: with unfinished
+    ones, for the message.
+    """
     if value == "auto":
         return runs
     matching = group_runs(runs, name).get(value, [])
     if not matching and name == "protocol" and len(value) >= 4:
         matching = [run for run in runs if run.protocol.startswith(value)]
     if not matching:
-        unfinished = [run for run in group_runs(every, name).get(value, ()) if not run.finished]
+        unfinished = [run for run in group_runs(all_runs, name).get(value, ()) if not run.finished]
         message = f"{name}={value}: no finished run has it"
         if unfinished:
             message += f" ({len(unfinished)} unfinished or failed)"
@@ -312,10 +329,10 @@ def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> l
 
 
 def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
-    statuses = Counter(run.status for run in runs)
-    there = "no runs"
-    if statuses:
-        there = f"only {_counts(statuses)} runs"
+    """Return the lines of the message if no run has finished: what there is, and how to get runs."""
+    statuses = Counter(run.status.lower() for run in sorted(runs, key=attrgetter("status")))
+    counts = ", ".join(f"{number} {status}" for status, number in statuses.items())
+    there = f"only {counts} runs" if counts else "no runs"
     return (
         f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}",
         f"train some:                   {typed('train', {'algorithm': 'erm'})}",
@@ -327,6 +344,7 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
+    """Return the runs of the rows that `algorithms=` names. Raises UsageError for a row that is not there."""
     if options.algorithms == "all":
         return runs
     names = [name for name in options.algorithms if not (options.with_published and PUBLISHED_MARK in name)]
@@ -343,7 +361,10 @@ def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
 
 
 def _select_seeds(runs: list[Run], seeds: Sequence[str] | str) -> tuple[list[Run], list[str]]:
-    """Return the runs with these seeds, and a note on algorithms that have none."""
+    """Return the runs with these seeds, and a note on algorithms that have none of them.
+
+    Raises UsageError for a seed that no run has.
+    """
     if seeds == "all":
         return runs, []
     present = sorted(distinct(runs, "seed"), key=len)  # 2 before 10
@@ -360,9 +381,9 @@ def _select_seeds(runs: list[Run], seeds: Sequence[str] | str) -> tuple[list[Run
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
-    """Return published runs by the selection rule of their numbers, one per key; for `last_n` only those of n epochs.
+    """Return selection rule -> published runs whose numbers were selected by it, one per key.
 
-    Runs whose paper names no rule are under "".
+    n: number of epochs that numbers under `last_n` must be means of. Runs whose paper names no rule are under "".
     """
     by_rule = {}
     for rule, same in sorted(group_runs(runs, "selection").items()):
@@ -374,7 +395,10 @@ def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]
 
 
 def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: record.Protocol) -> list[Run]:
-    """Return the published runs under one selection rule: published numbers can't be selected by another afterwards."""
+    """Return the published runs under the rule that `selection=` and `n=` name, or the protocol's own for `auto`.
+
+    Raises UsageError if no runs were published under it, or if `auto` does not tell which of several rules is meant.
+    """
     rules = distinct(runs, "selection")
     if rule == "auto":
         if protocol.default_selection not in rules and len(rules) > 1:
@@ -393,38 +417,41 @@ def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: reco
     return [run for run in chosen if run.selection_n == n]
 
 
-def _counts(statuses: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {status.lower()}" for status, count in sorted(statuses.items()))
-
-
 # --- rows that can't be trained on a cell ----------------------------------------------------------------------------
 
 
 def _read_unmet_needs(
     store: RunStore, scope: Scope, runs: Sequence[Run], cells: Iterable[TrainedOn]
 ) -> tuple[Mapping[tuple[str, str], frozenset[str]], list[str]]:
-    """Return the unmet needs of each (row, cell) without runs, as the study's own run notes them; and notes.
+    """Return (row, cell) without runs -> its unmet needs, as the study's own run notes them; and notes.
 
     The server is asked only if some row lacks a cell. A note names each run whose file can't be read.
     """
     present = {run.row_and_cell for run in runs}
     rows = {run.algorithm for run in runs if run.kind not in TESTED}
     empty = set(itertools.product(rows, (cell.name for cell in cells))) - present
+    if not empty:
+        return {}, []
     needs: dict[tuple[str, str], frozenset[str]] = {}
     notes = []
-    for run in store.runs("study") if empty else ():
+    for run in store.runs("study"):
         tags = run.data.tags
-        if (tags.get(record.SUITE), tags.get(record.STUDY)) == (scope.suite, scope.study):
-            text = store.text(run.info.run_id, record.NOT_APPLICABLE_FILE)
-            try:
-                noted: dict[tuple[str, str], frozenset[str]] = {}
-                for row, missing_by_cell in parse_json(text or "{}").items():
-                    for cell, missing in missing_by_cell.items():
-                        noted[row, cell] = frozenset(missing)
-            except (ValueError, AttributeError, TypeError) as error:
-                notes.append(
-                    f"{record.NOT_APPLICABLE_FILE} of run {run.info.run_id} can't be read: {shown(str(error))}"
-                )
-                continue
-            needs |= {key: missing for key, missing in noted.items() if key in empty}
+        if (tags.get(record.SUITE), tags.get(record.STUDY)) != (scope.suite, scope.study):
+            continue
+        text = store.text(run.info.run_id, record.NOT_APPLICABLE_FILE)
+        try:
+            noted = _parse_needs(text or "{}")
+        except (ValueError, AttributeError, TypeError) as error:
+            notes.append(f"{record.NOT_APPLICABLE_FILE} of run {run.info.run_id} can't be read: {shown(str(error))}")
+            continue
+        needs |= {key: missing for key, missing in noted.items() if key in empty}
     return needs, notes
+
+
+def _parse_needs(text: str) -> dict[tuple[str, str], frozenset[str]]:
+    """Return (row, cell) -> unmet needs, from the JSON of a study. Raises an error of its kind for other content."""
+    needs = {}
+    for row, missing_by_cell in parse_json(text).items():
+        for cell, missing in missing_by_cell.items():
+            needs[row, cell] = frozenset(missing)
+    return needs

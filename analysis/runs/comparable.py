@@ -22,47 +22,51 @@ if TYPE_CHECKING:
 def select_comparable(
     store: RunStore, runs: list[Run], protocols: Mapping[str, record.Protocol]
 ) -> tuple[list[Run], list[str]]:
-    """Return the runs that may be in one table, and notes: within a cell all must be tested alike.
+    """Return the runs that may be in one table, and notes.
 
-    Tested models are left out if they are tested differently from the trained ones of their study. Raises
-    UsageError if several tables, or several protocols in one row, remain.
+    Within a cell all must be tested alike. Models that are only tested are left out if they are not tested like the
+    trained ones of their study. Raises UsageError if several tables, or several protocols in one row, remain.
     """
     tested = {name: protocol.tested for name, protocol in protocols.items()}  # hashed once, as there may be many runs
     runs, notes = _with_tested(runs, tested)
-    tests, rows, image_limits = set(), set(), set()
+    cells, rows = set(), set()
+    tests_of_cells, protocols_of_rows, image_limits = set(), set(), set()
     for run in runs:
-        tests.add((run.cell, tested[run.protocol]))
-        rows.add((run.row_and_cell, run.protocol))
+        cells.add(run.cell)
+        tests_of_cells.add((run.cell, tested[run.protocol]))
+        rows.add(run.row_and_cell)
+        protocols_of_rows.add((run.row_and_cell, run.protocol))
         image_limits.add(protocols[run.protocol].limit)  # runs on parts of the images fit no others, on any cell
-    num_cells, num_rows = len(group_runs(runs, "cell")), len(group_runs(runs, "row_and_cell"))
-    if len(image_limits) > 1 or len(tests) > num_cells or len(rows) > num_rows:
+    is_one_table = len(tests_of_cells) == len(cells) and len(image_limits) < 2
+    if not is_one_table or len(protocols_of_rows) > len(rows):
         raise UsageError(*list_scopes(store, runs, Counter(run.scope for run in runs)))
     _refuse_name_conflicts(runs, protocols)
     return runs, notes
 
 
 def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run], list[str]]:
-    """Return the trained runs with the comparable tested models, and notes on the other tested models.
+    """Return the trained runs and the tested models that are comparable to them, and notes on the other tested models.
 
-    A tested model is on its own cell if some run is trained on it, else on every cell whose columns it was tested on.
+    A tested model counts on its own cell if some run is trained on it, else on every cell whose columns it was tested
+    on. hashes: hash of a protocol -> hash of what it tests.
     """
     trained = [run for run in runs if run.kind not in TESTED]
     if not trained:
         return runs, []
-    cells, rows = {run.cell: hashes[run.protocol] for run in trained}, {run.algorithm for run in trained}
+    test_by_cell = {run.cell: hashes[run.protocol] for run in trained}
+    trained_rows = {run.algorithm for run in trained}
     kept, different, repeated = list(trained), [], []
     for run in runs:
-        if run.kind in TESTED:
-            tested = hashes[run.protocol]
-            matching = tuple(cell for cell in sorted(cells) if cells[cell] == tested)
-            if run.cell in cells:
-                matching = (run.cell,) if cells[run.cell] == tested else ()
-            if not matching:
-                different.append(run.algorithm)
-            elif run.algorithm in rows:
-                repeated.append(run.algorithm)
-            else:
-                kept.append(replace(run, cells=matching))
+        if run.kind not in TESTED:
+            continue
+        candidates = [run.cell] if run.cell in test_by_cell else sorted(test_by_cell)
+        cells = tuple(cell for cell in candidates if test_by_cell[cell] == hashes[run.protocol])
+        if not cells:
+            different.append(run.algorithm)
+        elif run.algorithm in trained_rows:
+            repeated.append(run.algorithm)
+        else:
+            kept.append(replace(run, cells=cells))
     reasons = (
         (different, "they are tested otherwise"),
         (repeated, "a trained row is called so (row= gives a name)"),
@@ -73,14 +77,18 @@ def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run],
 
 def _refuse_name_conflicts(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> None:
     """Raise Failure if cells have different data sets, or versions of one, under the same name."""
-    each = {(run.cell, run.protocol, run.tested): run for run in reversed(runs)}.values()
-    tests = [TestedCell(run.id, run.cell, protocols[run.protocol], run.tested) for run in reversed(each)]
+    first_of_each: dict[tuple[str, str, str], Run] = {}
+    for run in runs:
+        first_of_each.setdefault((run.cell, run.protocol, run.tested), run)
+    tests = []
+    for run in first_of_each.values():
+        tests.append(TestedCell(run.id, run.cell, protocols[run.protocol], run.tested))
     if reason := find_name_conflict(tests):
         raise Failure(reason)
 
 
 def split_evidence(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """Split runs into those whose cells are columns, and the evidence that only rules read.
+    """Return the runs whose cells are columns, and the others: the evidence that only selection rules read.
 
     If a data set's domains are held out one at a time, runs that hold out several serve the choice of hyper-parameters:
     their models trained on fewer domains than the others in the table.
@@ -111,7 +119,7 @@ def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> t
 
 
 def _natural(name: str) -> tuple[tuple[str, int], ...]:
-    """Return a name as words, each with the number after it."""
+    """Return the sort key of a name: its words, each with the number after it, or -1."""
     return tuple((word, int(digits or -1)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", name))
 
 
@@ -179,6 +187,7 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
 
 
 def _describe(store: RunStore, runs: Sequence[Run]) -> str:
+    """Return what runs of one protocol are trained and tested on, or why that can't be read."""
     try:
         protocol = read_protocol(store, runs[0].protocol, runs)
     except Failure as failure:
@@ -193,9 +202,10 @@ def _describe(store: RunStore, runs: Sequence[Run]) -> str:
 
 
 def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
-    """Return a column per cell and set that its runs are judged on. Raises Failure if two have one name.
+    """Return the columns of the score table: one for each cell and set that its runs are judged on.
 
-    Without cells a column is named after its set; with them after its cell, or after both if a cell has several sets.
+    Without cells a column is named after its set, with cells after its cell, or after both if a cell has several sets.
+    Raises Failure if two columns have the same name.
     """
     columns: dict[str, Column] = {}
     for cell in cells:

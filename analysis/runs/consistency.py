@@ -20,14 +20,14 @@ class Irregularity:
 
 
 def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
-    """Return notes on differences between compared runs. Raises Failure for those that are not allowed."""
+    """Return notes on what differs between compared runs. Raises Failure for differences that are not in `allow`."""
     differences: list[Irregularity] = []
     for row_and_cell, same in sorted(group_runs(runs, "row_and_cell").items()):
         differences += _differences(" on ".join(filter(None, row_and_cell)), same)
     differences += _tested_differently(runs)
     refused = [difference for difference in differences if difference.allowance not in allow]
     if refused:
-        names = ",".join(sorted({difference.allowance for difference in refused}.union(allow) - {"none"}))
+        names = ",".join(sorted({difference.allowance for difference in refused}.union(allow)))
         advice = (
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
             f"its own (study=NAME when training or testing), give models that differ rows of their own (row=NAME when "
@@ -57,6 +57,7 @@ def _oracle_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _skipped_notes(runs: Sequence[Run]) -> list[str]:
+    """Return a note on runs with images that could not be read."""
     skipped = [run for run in runs if run.skipped_images not in ("", "{}")]
     if not skipped:
         return []
@@ -65,6 +66,7 @@ def _skipped_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _commit_notes(runs: Sequence[Run]) -> list[str]:
+    """Return a note if the runs come from several commits."""
     commits: Counter[tuple[str, bool]] = Counter()
     for run in runs:
         if run.kind != "published":
@@ -80,42 +82,42 @@ def _differences(title: str, runs: Sequence[Run]) -> list[Irregularity]:
     differences = []
     by_data = group_sorted(runs, "data_fingerprint")
     if len(by_data) > 1:
-        differences.append(_irregularity(title, "images", "different_data", by_data))
+        differences.append(_irregularity(title, "images differ", "different_data", by_data))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
         # The trials of a search differ by design; their search spaces must not.
         by_config = group_sorted(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
-            differences.append(_irregularity(title, "settings", "different_config", by_config, *_settings(by_config)))
+            settings = _settings(by_config)
+            differences.append(_irregularity(title, "settings differ", "different_config", by_config, *settings))
     by_code = group_sorted(runs, "code_hash")
     if len(by_code) > 1:
-        differences.append(_irregularity(title, "code", "different_code", by_code))
+        differences.append(_irregularity(title, "code differs", "different_code", by_code))
     return differences
 
 
 def _tested_differently(runs: Sequence[Run]) -> list[Irregularity]:
-    """Return the cells on which rows were tested on different images. Published runs don't tell."""
+    """Return the cells on which rows were tested on different images, which published runs don't tell."""
     differences = []
     cells = distinct(runs, "cell")
     for cell in cells:
         tested = [run for run in runs if run.tested and cell in run.among(cells)]
         groups = group_sorted(tested, "tested")
         if len(groups) > 1:
-            title = cell or "all rows"
-            differences.append(_irregularity(title, "the images that are tested", "different_data", groups))
+            subject = "the images that are tested differ"
+            differences.append(_irregularity(cell or "all rows", subject, "different_data", groups))
     return differences
 
 
 def _irregularity(
-    title: str, subject: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str
+    title: str, difference: str, allowance: str, groups: Mapping[str, Sequence[Run]], *further_lines: str
 ) -> Irregularity:
-    text = f"{subject} differ"
-    if subject == "code":
-        text += "s"
-    return Irregularity(allowance, (f"  {title}: {text} [{allowance}]: {_groups(groups)}", *more))
+    """Return a difference with its text. title: row and cell. groups: runs by the value in which they differ."""
+    return Irregularity(allowance, (f"  {title}: {difference} [{allowance}]: {_groups(groups)}", *further_lines))
 
 
 def group_sorted(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
+    """Return the runs by the value of a field, sorted by value."""
     return dict(sorted(group_runs(runs, name).items()))
 
 

@@ -13,9 +13,9 @@ from biasbed.analysis.runs.run import Run, distinct, group_runs
 
 
 def first_of_each_key(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
-    """Return the runs that count, and the duplicates: further finished runs with the same run key.
+    """Return the first run of each run key to finish, which counts, and the others: duplicates. Both in display order.
 
-    The first to finish counts, so that a bad seed can't be re-rolled.
+    The first counts so that a bad seed can't be re-rolled.
     """
     by_key = group_runs(sorted(runs, key=attrgetter("ended", "started", "id")), "run_key")
     counted, duplicates = [], []
@@ -26,7 +26,7 @@ def first_of_each_key(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def _display_order(run: Run) -> tuple[str, int, str, str, list[int], str]:
-    """Return the sort key of runs: trials in search order, as rules and sweeps take the first of equals."""
+    """Return the sort key of a run in tables: trials in search order, as rules and sweeps take the first of equals."""
     seed = int(run.seed) if run.seed.isdecimal() else 0
     trial = [int(number) for number in re.findall(r"\d+", run.trial)]  # for r1-3: repeat 1, trial 3
     return run.algorithm, seed, run.seed, run.cell or run.test_domains, trial, run.id

@@ -1,8 +1,8 @@
 """Completeness of the runs that a selection rule reads: every draw of a search, its whole history, runs of pairs.
 
-A rule that `needs_all` compares trials with each other, and runs of one cell with those of others. If some are missing
-it would silently choose from the rest. So every gap is listed with the command that fills it. `allow=` accepts a kind
-of gap by its name, and the tables then show where values are missing.
+A rule that `needs_all` compares trials with each other, and runs of one cell with those of others. If some were
+missing, it would silently choose from the rest. So every gap is listed, and `allow=` accepts a kind of gap by its name;
+the tables then show where values are missing.
 
 Answers: What must be there before a rule may choose?
 """
@@ -24,7 +24,7 @@ from biasbed.errors import Failure, listed
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
-MOST = 5  # names that are listed of a kind in one row
+MOST = 5  # runs that are named in one line of a message
 
 
 class Gap(NamedTuple):
@@ -34,13 +34,11 @@ class Gap(NamedTuple):
     text: str
 
 
-def check(
-    rule: Rule,
-    pools: Sequence[Pool],
-    collection: Collection,
-    options: AnalyzeOptions,
-) -> list[str]:
-    """Return a note on each gap that the options accept. Raises Failure that lists the others and what fills them."""
+def check(rule: Rule, pools: Sequence[Pool], collection: Collection, options: AnalyzeOptions) -> list[str]:
+    """Return a note on each gap that the options accept; none for a rule that may choose from some runs only.
+
+    Raises Failure that lists the gaps that are not accepted.
+    """
     if not rule.needs_all:
         return []
     runs = collection.unpublished
@@ -59,11 +57,12 @@ def check(
 
 
 def accepts_empty_cells(rule: Rule, options: AnalyzeOptions) -> bool:
-    """Return True if a cell may be empty because the options accept gaps."""
+    """Return True if a cell of the score table may be empty, because the rule has gaps that the options accept."""
     return rule.needs_all and options.allow != "none" and not {*GAPS}.isdisjoint(options.allow)
 
 
 def _refusal(rule: Rule, gaps: Sequence[Gap], allowed: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of the message. allowed: kinds of gaps that are accepted already."""
     kinds = sorted({gap.kind for gap in gaps}, key=GAPS.index)
     lines = [f"[{gap.kind}] {gap.text}" for gap in gaps]
     if len(lines) == 1:
@@ -82,12 +81,15 @@ def _refusal(rule: Rule, gaps: Sequence[Gap], allowed: Sequence[str]) -> Iterato
 class NeededPair(NamedTuple):
     """Two domains of a data set that runs must hold out together."""
 
-    cell: str  # of these runs
+    cell: str  # name of the cell of these runs
     held_out: frozenset[str]
 
 
 def _needed_pairs(rule: Rule, pool: Pool) -> Iterator[NeededPair]:
-    """Yield for each column of a pool its domain with each other one. Raises Failure if there is only one other."""
+    """Yield each held-out domain of a pool together with each training domain.
+
+    Raises Failure if there is only one training domain, as none would be left to train on.
+    """
     for eval_set in pool.sets:
         domains = training_domains(pool, eval_set)
         if len(domains) == 1:
@@ -100,35 +102,39 @@ def _needed_pairs(rule: Rule, pool: Pool) -> Iterator[NeededPair]:
 
 
 def _missing_pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Gap]:
-    """Yield the settings without a run that holds out one more domain; one gap in total if there is no such run."""
+    """Yield the runs that lack a partner: a run with the same settings that holds out one training domain more.
+
+    A row and cell is a gap; all rows without any partner are one gap together.
+    """
     if not rule.looks_elsewhere:
         return
-    missing: dict[str, dict[str, set[str]]] = {}  # row -> cell -> settings without a run there
+    alone: dict[str, dict[str, set[str]]] = {}  # row -> cell of the partners -> names of the runs without one
     rows_with_pairs: set[str] = set()
     for pool in pools:
         runs = [candidate.run for candidate in pool.candidates if not candidate.history.is_settled]
         for cell, held_out in _needed_pairs(rule, pool):
-            lost = [run for run in runs if (held_out, pool.settings(run)) not in pool.holding_out]
-            if len(lost) < len(runs):
-                rows_with_pairs.add(pool.algorithm)
-            for run in lost:
+            for run in runs:
+                if (held_out, pool.settings(run)) in pool.holding_out:
+                    rows_with_pairs.add(pool.algorithm)
+                    continue
                 name = f"r{pool.repeat}-{run.draw}" if pool.is_search else f"seed {run.seed}"
-                missing.setdefault(pool.algorithm, {}).setdefault(cell, set()).add(name)
-    without = sorted(missing.keys() - rows_with_pairs)
-    if without:
-        cells: set[str] = set()
-        for row in without:
-            cells.update(missing[row])
-        names = ", ".join(sorted(cells))
-        yield Gap("missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}")
-    for row in sorted(rows_with_pairs & missing.keys()):
-        for cell, settings in sorted(missing[row].items()):
-            in_order = sorted(settings, key=_natural)
+                alone.setdefault(pool.algorithm, {}).setdefault(cell, set()).add(name)
+    rows_without_pairs = sorted(alone.keys() - rows_with_pairs)
+    if rows_without_pairs:
+        rows = ", ".join(rows_without_pairs)
+        cells = ", ".join(sorted(set().union(*(alone[row] for row in rows_without_pairs))))
+        yield Gap("missing_pairs", f"no run of {rows} holds out two domains; train the cells {cells}")
+    for row in sorted(rows_with_pairs & alone.keys()):
+        for cell, names in sorted(alone[row].items()):
+            in_order = sorted(names, key=_natural)
             yield Gap("missing_pairs", f"{row}: none on {cell} of {listed(in_order, MOST)}")
 
 
 def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
-    """Yield the trials of a search that some cell or repeat lacks and another one has."""
+    """Yield each cell and repeat of a search that lacks trials which another cell or repeat has.
+
+    Unfinished trials are gaps of their own kind.
+    """
     searches: dict[tuple[str, str], dict[tuple[str, str], set[int]]] = {}  # (row, protocol) -> (cell, repeat) -> draws
     for run in runs:
         if run.is_trial:
@@ -136,20 +142,22 @@ def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]
             draws.setdefault((run.cell, run.repeat), set()).add(run.draw)
     unfinished = {(run.algorithm, run.cell, run.repeat, run.draw) for run in collection.unfinished}
     for (row, protocol), draws in sorted(searches.items()):
-        every = set().union(*draws.values())
+        all_draws = set().union(*draws.values())
         repeats = sorted({repeat for _, repeat in draws}, key=_natural)
         cells = {cell for cell, _ in draws}
-        for column in collection.cells:
-            if column.protocol.hash == protocol and not collection.not_applicable(row, column.name):
-                cells.add(column.name)
-        for cell, repeat in itertools.product(sorted(cells), repeats):
-            lost = sorted(every - draws.get((cell, repeat), set()))
-            lost = [draw for draw in lost if (row, cell, repeat, draw) not in unfinished]
-            if lost:
-                yield Gap("missing_draws", f"{row} on {cell} repeat {repeat}: no trial {listed(map(str, lost), MOST)}")
+        for cell in collection.cells:
+            if cell.protocol.hash == protocol and not collection.not_applicable(row, cell.name):
+                cells.add(cell.name)
+        for name, repeat in itertools.product(sorted(cells), repeats):
+            missing = sorted(all_draws - draws.get((name, repeat), set()))
+            missing = [draw for draw in missing if (row, name, repeat, draw) not in unfinished]
+            if missing:
+                trials = listed(map(str, missing), MOST)
+                yield Gap("missing_draws", f"{row} on {name} repeat {repeat}: no trial {trials}")
 
 
 def _unfinished(rule: Rule, collection: Collection) -> Iterator[Gap]:
+    """Yield the rows with unfinished runs that the rule would read. Pruned trials have been stopped on purpose."""
     cells = {cell.name for cell in collection.cells}
     unfinished = []
     for run in collection.unfinished:

@@ -22,50 +22,48 @@ Curve = Mapping[int, float]  # step -> score, the higher the better
 
 
 class DomainRule(Rule):
-    """Base class of rules that choose a trial and its step together."""
+    """Base class of rules that choose a trial and its step together, by a score that each run has at every step."""
 
     needs_all = True
     error = "standard_error"
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
-        groups = [pool.candidates] if pool.is_search else list(zip(pool.candidates, strict=True))
+        """Yield the best step of the best trial of a search on each set; without a search, of every run."""
+        groups = [pool.candidates] if pool.is_search else [(candidate,) for candidate in pool.candidates]
         for eval_set in pool.sets:
             sign = 1 if self.is_higher_better(eval_set) else -1
             for trials in groups:
-                curves = [(trial, self.curve(pool, trial, eval_set)) for trial in trials]
-                choice = _best(curves, eval_set)
+                choice = self._choose(pool, trials, eval_set)
                 yield choice._replace(value=sign * choice.value)
 
     def is_higher_better(self, eval_set: record.SetRecord) -> bool:
-        """Return True if a higher criterion is better on this set; if not, `curve` negates it."""
+        """Return True if a higher score is better on this set; if not, `curve` negates it."""
         return eval_set.higher_is_better
 
     def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
         """Return the score of a run of the pool at each step at which it could be stopped; empty without any."""
         raise NotImplementedError
 
+    def _choose(self, pool: Pool, trials: Sequence[Candidate], eval_set: record.SetRecord) -> Choice:
+        """Return the best step of the best trial; the last trial, without steps, if no trial has a score."""
+        best: Choice | None = None
+        rank = (-math.inf, -1)
+        for trial in trials:
+            curve = {}
+            for step, score in self.curve(pool, trial, eval_set).items():
+                curve[step] = score if record.is_finite(score) else -math.inf
+            if not curve:
+                continue
+            step = max(sorted(curve), key=curve.__getitem__)  # the first of equals
+            if best is None or (curve[step], trial.run.draw) > rank:
+                rank = (curve[step], trial.run.draw)
+                value = curve[step] if math.isfinite(curve[step]) else math.nan
+                best = Choice(trial.run.id, eval_set.name, (step,), value)
+        return best or Choice(trials[-1].run.id, eval_set.name, ())
 
-def _best(trials: Sequence[tuple[Candidate, Curve]], eval_set: record.SetRecord) -> Choice:
-    """Return the best step of the best trial; the last trial, without steps, if no trial has a score."""
-    judged = []
-    for trial, curve in trials:
-        if curve:
-            judged.append((trial, {step: _worst_if_not_finite(value) for step, value in curve.items()}))
-    if not judged:
-        return Choice(trials[-1][0].run.id, eval_set.name, ())
-    best, curve = max(judged, key=lambda trial: (max(trial[1].values()), trial[0].run.draw))
-    step = max(sorted(curve), key=curve.__getitem__)  # `max` returns the first of equals
-    return Choice(best.run.id, eval_set.name, (step,), curve[step] if math.isfinite(curve[step]) else math.nan)
 
-
-def _worst_if_not_finite(value: float) -> float:
-    return value if record.is_finite(value) else -math.inf
-
-
-def _oriented(curve: Curve, higher_is_better: bool) -> Curve:
-    if higher_is_better:
-        return curve
-    return {step: -value for step, value in curve.items()}
+def _negated_unless(higher_is_better: bool, curve: Curve) -> Curve:
+    return curve if higher_is_better else {step: -value for step, value in curve.items()}
 
 
 class TrainingDomainValidation(DomainRule, MonitorRule):
@@ -81,13 +79,14 @@ class TrainingDomainValidation(DomainRule, MonitorRule):
         return self.higher_is_better
 
     def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
-        return _oriented(candidate.history.curve(self.monitor), self.higher_is_better)
+        return _negated_unless(self.higher_is_better, candidate.history.curve(self.monitor))
 
 
 class LeaveOneDomainOut(DomainRule):
-    """Choose by the mean score of runs with the same settings that hold out, and are tested on, one more domain.
+    """Choose by runs with the same settings that hold out one more domain: by their mean score on that domain.
 
-    Only steps at which all of these runs were tested count. The table shows the run that trained on all these domains.
+    There is one such run for each training domain. Only steps at which all of them were tested count. The table shows
+    the run that trained on all training domains.
     """
 
     name = "leave_one_domain_out"
@@ -104,10 +103,13 @@ class LeaveOneDomainOut(DomainRule):
             if pair is None:
                 return {}
             curves.append(pair.history.curve(headline(training_set)))
-        tested = candidate.history.curve(headline(eval_set))
-        steps = [step for step in tested if all(step in curve for curve in curves)]
-        means = {step: math.fsum(curve[step] for curve in curves) / len(curves) for step in steps if curves}
-        return _oriented(means, eval_set.higher_is_better)
+        if not curves:
+            return {}
+        means = {}
+        for step in candidate.history.curve(headline(eval_set)):
+            if all(step in curve for curve in curves):
+                means[step] = math.fsum(curve[step] for curve in curves) / len(curves)
+        return _negated_unless(eval_set.higher_is_better, means)
 
 
 def training_domains(pool: Pool, eval_set: record.SetRecord) -> list[record.SetRecord]:
@@ -132,10 +134,12 @@ class DomainOracle(DomainRule):
         values = candidate.history.curve(headline(self._out_part(pool, eval_set)))
         if last is None or last not in values:
             return {}
-        return _oriented({last: values[last]}, eval_set.higher_is_better)
+        return _negated_unless(eval_set.higher_is_better, {last: values[last]})
 
     def _out_part(self, pool: Pool, eval_set: record.SetRecord) -> record.SetRecord:
+        """Return the set that shows the unreported part of the same domain. Raises Failure if there is none."""
         for part in pool.protocol.sets:
-            if not part.counts and part.domain and (part.block, part.domain) == (eval_set.block, eval_set.domain):
+            is_same_domain = part.domain and (part.block, part.domain) == (eval_set.block, eval_set.domain)
+            if is_same_domain and not part.counts:
                 return part
         raise Failure(f"selection={self.name}: no set shows a part of '{eval_set.name}' that is not reported")

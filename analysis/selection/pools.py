@@ -64,9 +64,10 @@ class History:
         return history
 
     def with_derived(self, declared: Iterable[record.Derived], test_domains: Sequence[str]) -> History:
-        """Return the history with the declared metrics that were not logged and can be derived, at each step with inputs.
+        """Return the history with the declared metrics that can be derived from it and were not logged.
 
-        declared: in an order in which inputs come before what is derived of them.
+        Each is derived at every step that has all its inputs. declared: in an order in which inputs come before what is
+        derived of them.
         """
         derived_curves: dict[str, dict[int, float]] = {}
         for derivation in declared:

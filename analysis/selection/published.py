@@ -12,7 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_by
@@ -32,12 +32,19 @@ if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
 
+class SharedSet(NamedTuple):
+    """Set that the user's runs and a paper have: the user's column, and the paper's record of the set."""
+
+    column: Column
+    theirs: record.SetRecord
+
+
 @dataclass(frozen=True)
 class PublishedStudy:
     """Results of one paper that are comparable to the user's own."""
 
     name: str
-    shared: tuple[tuple[Column, record.SetRecord], ...]  # the user's columns, each with the paper's record of the set
+    shared: tuple[SharedSet, ...]
     by_rule: Mapping[str, tuple[Run, ...]]  # selection rule -> runs, under the paper's names
     mlflow_runs: tuple[Any, ...]
     notes: tuple[str, ...]
@@ -45,6 +52,7 @@ class PublishedStudy:
 
     @property
     def mark(self) -> str:
+        """Suffix of the paper's rows: `@biasbed`."""
         return PUBLISHED_MARK + self.name.removeprefix("published_")
 
     @property
@@ -53,26 +61,32 @@ class PublishedStudy:
         return tuple(column for column, _ in self.shared)
 
     def translated(self, histories: Mapping[str, History]) -> dict[str, History]:
-        """Return the histories by run id, with the user's names of the shared sets on each of the user's cells."""
-        runs = itertools.chain.from_iterable(self.by_rule.values())
-        return {run.id: histories[run.id].split_by_cell(self._names(histories[run.id])) for run in runs}
+        """Return the histories of the paper's runs by run id, with the user's names of the shared sets.
 
-    def _names(self, history: History) -> dict[str, dict[str, str]]:
-        """Return, per cell, the metrics with the user's name of the set, each with the paper's name of the metric."""
+        They are split by the user's cells (`History.split_by_cell`), as a paper's run has a number on each.
+        """
+        runs = itertools.chain.from_iterable(self.by_rule.values())
+        return {run.id: histories[run.id].split_by_cell(self._sources(histories[run.id])) for run in runs}
+
+    def _sources(self, history: History) -> dict[str, dict[str, str]]:
+        """Return cell -> metric with the user's name of the set -> the same metric as the paper names it."""
+        metrics = [metric for metric in map(record.parse_metric, history.metrics) if metric is not None]
         by_cell: dict[str, dict[str, str]] = {}
-        metrics = [name for name in map(record.parse_metric, history.metrics) if name is not None]
         for column, theirs in self.shared:
-            names = by_cell.setdefault(column.cell, {})
-            for name in metrics:
-                if name.set == theirs.name:
-                    names[str(dataclasses.replace(name, set=column.set_record.name))] = str(name)
+            sources = by_cell.setdefault(column.cell, {})
+            for metric in metrics:
+                if metric.set == theirs.name:
+                    sources[str(dataclasses.replace(metric, set=column.set_record.name))] = str(metric)
         return by_cell
 
 
 def find(
     store: RunStore, options: AnalyzeOptions, collection: Collection, sets: Sequence[Column], rule: Rule
 ) -> list[PublishedStudy]:
-    """Return the published studies that are comparable, none if the options ask for none. Raises Failure if none is."""
+    """Return the published studies that are comparable to these runs; empty if the options ask for none.
+
+    Raises Failure, with the reasons, if no study is comparable.
+    """
     if not options.with_published and options.compare == "none":
         return []
     if collection.published:
@@ -111,6 +125,7 @@ def find(
 
 
 def _rules(runs: Iterable[Run]) -> str:
+    """Return the selection rules of published runs as text: `best_epoch and last_n with n=30`."""
     names = set()
     for run in runs:
         n = f" with n={run.selection_n}" if run.selection_n else ""
@@ -119,8 +134,10 @@ def _rules(runs: Iterable[Run]) -> str:
 
 
 def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
-    """Return the published runs that count under a rule: those selected by it, and those whose paper names none."""
-    return (*by_rule.get(rule, ()), *(by_rule.get("", ()) if rule else ()))
+    """Return the published runs that count under a rule: those selected by it, and those whose paper names no rule."""
+    if not rule:
+        return tuple(by_rule.get("", ()))
+    return (*by_rule.get(rule, ()), *by_rule.get("", ()))
 
 
 # --- which sets are the same ------------------------------------------------------------------------------------------
@@ -128,18 +145,19 @@ def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
 
 def _shared(
     columns: Sequence[Column], theirs: record.Protocol, cells: Sequence[TrainedOn]
-) -> tuple[list[tuple[Column, record.SetRecord]], list[str]]:
-    """Return the user's columns with the paper's records of the same sets, and notes on differences."""
+) -> tuple[list[SharedSet], list[str]]:
+    """Return the sets that the user's columns share with a paper, and notes on differences."""
     held_out = {cell.name: cell.test_domains for cell in cells}
-    counts = Counter(column.set_record.name for column in columns)
-    printed = columns_of([TrainedOn("", theirs)])
+    num_columns = Counter(column.set_record.name for column in columns)
+    printed_columns = columns_of([TrainedOn("", theirs)])
     shared, notes = [], []
     for column in columns:
         names = {column.name}
-        if counts[column.set_record.name] == 1:
+        if num_columns[column.set_record.name] == 1:  # else the set's name does not tell its columns apart
             names.add(column.set_record.name)
         is_only_held_out = held_out.get(column.cell, ()) == (column.set_record.domain,)
-        match = next((p for p in printed if _is_same(column, p, names, is_only_held_out)), None)
+        same = (printed for printed in printed_columns if _is_same(column, printed, names, is_only_held_out))
+        match = next(same, None)
         if match is None:
             continue
         match = measured_by(match, column.headline, theirs) or match
@@ -149,15 +167,15 @@ def _shared(
             continue
         if match.images and column.images != match.images:
             notes.append(f"{column.name} has {column.images} images here and {match.images} there")
-        shared.append((column, match.set_record))
+        shared.append(SharedSet(column, match.set_record))
     return shared, notes
 
 
 def _is_same(column: Column, printed: Column, names: set[str], is_only_held_out: bool) -> bool:
     """Return True if a paper's column shows the same set as the user's column.
 
-    names: of the user's column. is_only_held_out: the column's domain and no other is held out of training. Domains are
-    the same if block and name agree; if more domains or none were held out, training differs.
+    names: of the user's column. is_only_held_out: the column's domain and no other was held out of training, as in the
+    paper. Domains are the same if data set and name agree.
     """
     theirs = printed.set_record
     if theirs.domain:
@@ -167,6 +185,7 @@ def _is_same(column: Column, printed: Column, names: set[str], is_only_held_out:
 
 
 def _kind(column: Column) -> tuple[str, str, bool]:
+    """Return what two columns must agree in to be compared."""
     return column.headline, column.unit, column.higher_is_better
 
 
@@ -188,10 +207,10 @@ def join(
     studies: Sequence[PublishedStudy],
     algorithms: Sequence[str] | str,
 ) -> tuple[Collection, tuple[Column, ...]]:
-    """Return the user's runs with the marked published ones, and the columns that any of the papers shares.
+    """Return the collection with marked published runs, and the columns that any of the papers shares.
 
-    algorithms: `erm` selects the user's and the published one, `erm@biasbed` only the latter. The published runs are
-    not in `runs` yet: the rule decides which of them count (`runs_under`).
+    The published runs are not in `runs` yet: the rule decides which of them count (`runs_under`). algorithms: `erm`
+    selects the user's and the published one, `erm@biasbed` only the latter.
     """
     studies = [study for study in studies if _has_selected(study, algorithms)] or studies
     shared: set[str] = set()
@@ -220,21 +239,25 @@ def join(
 
 
 def _with_summary(column: Column) -> Column:
-    """Return the column with the further measures of published means."""
+    """Return the column with the measures that papers give beside a mean."""
     eval_set = dataclasses.replace(column.set_record, measures=(*column.measures, *measures.SUMMARY))
     return dataclasses.replace(column, set_record=eval_set)
 
 
 def _has_selected(study: PublishedStudy, algorithms: Sequence[str] | str) -> bool:
+    """Return True if the option `algorithms` selects any row of a study."""
     runs = itertools.chain.from_iterable(study.by_rule.values())
     return any(_is_selected(run.algorithm + study.mark, algorithms) for run in runs)
 
 
 def _is_selected(algorithm: str, algorithms: Sequence[str] | str) -> bool:
-    return algorithms == "all" or algorithm in algorithms or algorithm.partition(PUBLISHED_MARK)[0] in algorithms
+    """Return True if the option `algorithms` selects a published row, by its name with or without the mark."""
+    unmarked = algorithm.partition(PUBLISHED_MARK)[0]
+    return algorithms == "all" or algorithm in algorithms or unmarked in algorithms
 
 
 def _check_names(published: Sequence[str], algorithms: Sequence[str] | str) -> None:
+    """Raise UsageError if the option `algorithms` names a published row that is not there."""
     if algorithms == "all":
         return
     for name in algorithms:
@@ -280,7 +303,7 @@ def unprinted_notes(cells: Iterable[tuple[str, str]], is_table: bool, label: Cal
 
 
 def summaries(collection: Collection) -> tuple[str, ...]:
-    """Return the rows of which only means were published, no runs."""
+    """Return the rows of which only means were published, sorted."""
     return tuple(distinct((run for run in collection.runs if run.summary), "algorithm"))
 
 
@@ -299,9 +322,10 @@ def summary_notes(collection: Collection, label: Callable[[str], str]) -> list[s
 
 def _derived_notes(collection: Collection) -> list[str]:
     """Return a note on the measures that are derived from published means."""
-    derived: dict[str, None] = {}
-    for name in group_runs((run for run in collection.runs if run.summary), "protocol"):
-        derived |= dict.fromkeys(
-            derivation.measure.replace("_", " ") for derivation in collection.protocols[name].derived
-        )
-    return [f"not printed, but follow from the published means: {', '.join(derived)}"] if derived else []
+    measures_of_papers: dict[str, None] = {}
+    for protocol in dict.fromkeys(run.protocol for run in collection.runs if run.summary):
+        for derivation in collection.protocols[protocol].derived:
+            measures_of_papers[derivation.measure.replace("_", " ")] = None
+    if not measures_of_papers:
+        return []
+    return [f"not printed, but follow from the published means: {', '.join(measures_of_papers)}"]

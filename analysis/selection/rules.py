@@ -251,7 +251,7 @@ class BestEpochPerRun(Rule):
         return mean if self.blocks[0][0].higher_is_better else -mean
 
     def _sum_blocks(self, history: History) -> dict[int, float]:
-        """Return the sum of the blocks' means at each step with all sets. Blocks of which lower is better are negated."""
+        """Return the sum of the blocks' means at each step with all sets; blocks are negated if lower is better."""
         metrics = [headline(eval_set) for eval_set in itertools.chain.from_iterable(self.blocks)]
         steps = sorted(set(history.curve(metrics[0])).intersection(*map(history.curve, metrics)))
         means = []
@@ -344,7 +344,7 @@ def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
 
 
 def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int, ...]:
-    """Return the step of the best finite value, the first of equals, as a tuple of one; empty without a finite value."""
+    """Return a tuple with the step of the best finite value, the first of equals; empty without a finite value."""
     finite = curve
     if not record.is_finite(sum(map(abs, curve.values()))):  # one look at many curves that are finite throughout
         finite = {step: value for step, value in curve.items() if record.is_finite(value)}
