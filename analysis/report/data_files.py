@@ -15,7 +15,7 @@ from biasbed.analysis import scores, sections
 from biasbed.analysis.report import wording
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, JsonFile
-from biasbed.system.csv_tables import harmless
+from biasbed.system.csv_tables import escape_formula
 
 FLOAT_FORMAT = "%.10g"
 
@@ -26,7 +26,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     for name, (frame, description) in frames(analysis).items():
         with (folder / name).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(map(harmless, frame.columns))
+            writer.writerow(map(escape_formula, frame.columns))
             writer.writerows(zip(*(_texts(frame[column]) for column in frame.columns), strict=True))
         files[name] = description
     for name, content, description in sections.files(JsonFile, analysis):
@@ -51,7 +51,7 @@ def _texts(column: pd.Series[Any]) -> list[Any]:
 def _text(value: Any) -> Any:
     if pd.isna(value):
         return ""
-    return harmless(value)
+    return escape_formula(value)
 
 
 def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import cli, record
-from biasbed.errors import REFUSALS, Failure, UsageError, to_one_line, format_error
+from biasbed.errors import REFUSALS, Failure, UsageError, format_error, to_one_line
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand

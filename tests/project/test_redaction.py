@@ -18,7 +18,7 @@ import torch
 import biasbed
 from biasbed import cli
 from biasbed.system import places
-from biasbed.system.commands import parted, public, typed
+from biasbed.system.commands import public, split_secrets, typed
 from helpers.children import Command
 from helpers.commands import command_environment
 from helpers.runs import run_folders
@@ -104,7 +104,7 @@ def test_nothing_that_is_kept_or_printed_has_a_secret(
 def test_a_setting_with_a_secret_is_shown_without_and_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "s3cr3t" not in typed("train", {"init": value})
     assert "s3cr3t" not in public({"init": value})["init"]
-    assert parted({"A": value, "B": "b"}) == ({"B": "b"}, {"A": value})
+    assert split_secrets({"A": value, "B": "b"}) == ({"B": "b"}, {"A": value})
     assert cli.main(["train", "--init", value]) == 2
     message = capsys.readouterr().err
     assert "has a password or token, and settings are recorded" in message

@@ -32,14 +32,14 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_with_its_checksum_is_that_file(weights: Path) -> None:
     checksum = hashlib.sha256(weights.read_bytes()).hexdigest()
     word = f"augmix.pth#sha256={checksum}"
-    assert files.named(word, "init") == files.named("augmix.pth", "init") == Path("augmix.pth")
-    assert files.named(word.replace(checksum, checksum.upper()), "init") == Path("augmix.pth")
+    assert files.find_file(word, "init") == files.find_file("augmix.pth", "init") == Path("augmix.pth")
+    assert files.find_file(word.replace(checksum, checksum.upper()), "init") == Path("augmix.pth")
     assert weights_file(word) == Path("augmix.pth")
     assert files.with_absolute_path(word) == f"{weights}#sha256={checksum}"
 
 
 def test_what_names_no_file_is_left_alone(weights: Path) -> None:
-    assert files.named("IMAGENET1K_V1", "weights") is None
+    assert files.find_file("IMAGENET1K_V1", "weights") is None
     assert files.with_absolute_path("IMAGENET1K_V1") == "IMAGENET1K_V1"
 
 
@@ -59,7 +59,7 @@ def test_another_file_of_that_name_is_refused(weights: Path, option: str) -> Non
 
 def test_a_checksum_that_is_none_is_refused(weights: Path) -> None:
     with pytest.raises(UsageError, match="64 hex digits"):
-        files.named("augmix.pth#sha256=12ab", "weights")
+        files.find_file("augmix.pth#sha256=12ab", "weights")
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_what_a_killed_process_left_goes_and_what_is_being_written_stays(tmp_pat
     killed.wait()
     (tmp_path / "other.zip.1.tmp").write_text("of another file")
     (tmp_path / "out.zip.old.tmp").write_text("not ours")
-    files._left_in.cache_clear()
+    files._leftovers_in.cache_clear()
     files.write_whole(tmp_path / "out.zip", "whole")
     alive.kill()
     alive.wait()
@@ -155,9 +155,9 @@ def test_who_holds_a_lock_is_told_and_waiting_has_an_end(
 
 def test_a_new_file_never_replaces_one_that_somebody_has_made_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with files.new(path) as first:
+    with files.new_file(path) as first:
         first.write_text("first")
-        with files.new(path) as second:
+        with files.new_file(path) as second:
             second.write_text("second")
     assert path.read_text() == "second"
     assert list(tmp_path.iterdir()) == [path]

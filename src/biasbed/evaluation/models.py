@@ -203,12 +203,12 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
 
     Raises UsageError for anything else, Failure if published weights can't be fetched.
     """
-    path = files.named(model, "model") or _model_folder(model)
+    path = files.find_file(model, "model") or _model_folder(model)
     is_library = model.startswith(networks.sources()) and path is None
     if mean_std is not None and not is_library:
         raise UsageError(f"mean= and std= are for a library's model: model={model} has those of its training")
     if path is not None:
-        if files.split(model).part:
+        if files.split_setting(model).part:
             raise UsageError(f"model={model}: a checkpoint of biasbed is tested whole; give model={path}")
         return _load_checkpoint(path, named)
     if is_library:
@@ -270,9 +270,9 @@ def _load_library_model(model: str, weights: str, mean_std: MeanStd | None) -> T
     weights = weights_in_name or weights
     architecture = networks.resolve(name)
     row = f"{architecture.library}:{Path(architecture.name).name}" if architecture.is_local else name
-    path = files.named(weights, "weights")
+    path = files.find_file(weights, "weights")
     if path is not None:
-        loaded = library.from_file(name, path, files.split(weights).part, mean_std)
+        loaded = library.from_file(name, path, files.split_setting(weights).part, mean_std)
     else:
         weights = _choose_weights(name, weights)
         loaded = library.fetch(name, weights, mean_std)

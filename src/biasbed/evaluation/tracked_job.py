@@ -114,7 +114,6 @@ class TrackedJob(abc.ABC):
 
     def tags(self) -> dict[str, str]:
         """Return the tags of the job's run in MLflow; those that would be empty are left out."""
-        commit, dirty = code.git_state()
         tags = {
             record.KIND: self.KIND,
             record.STUDY: self.config.study,
@@ -129,8 +128,7 @@ class TrackedJob(abc.ABC):
             record.RUN_KEY: self.run_key,
             record.DATA_FINGERPRINT: self.fingerprint,
             record.CODE_HASH: self.code_hash,
-            record.GIT_COMMIT: commit,
-            record.GIT_DIRTY: dirty,
+            **code.git_tags(),
             record.SCHEMA_TAG: record.SCHEMA,
             **limits.tags(self.protocol.limit),
         }

@@ -84,7 +84,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
     if init.startswith("named:"):
         named = resolve_weights(architecture, init)
         facts |= {"weights": named.tag or "default", **_url(named)}
-    elif is_run_id(init) and not files.split(init).path.is_file():
+    elif is_run_id(init) and not files.split_setting(init).path.is_file():
         facts["run"] = init
     else:
         facts["file"] = weights_file(init).name
@@ -127,4 +127,4 @@ def _key(architecture: Architecture, init: str) -> tuple[Any, ...]:
         return (resolve_weights(architecture, init),)
     path = weights_file(init).absolute()
     state = path.stat()
-    return path, state.st_size, state.st_mtime_ns, files.split(init).part, architecture
+    return path, state.st_size, state.st_mtime_ns, files.split_setting(init).part, architecture

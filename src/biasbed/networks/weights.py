@@ -59,7 +59,7 @@ def weights_file(init: str) -> Path:
     A checkpoint is fetched once and kept on this machine. Raises UsageError if there is neither file nor run, or if the
     file has another checksum; Failure if the run has no checkpoint or the tracking server can't be used.
     """
-    path = files.named(init, "init")
+    path = files.find_file(init, "init")
     if path is not None:
         return path
     if not is_run_id(init):
@@ -107,7 +107,7 @@ def resolve_weights(architecture: Architecture, init: str) -> Architecture:
 def read_weights(architecture: Architecture, init: str) -> Fitted:
     """Return the tensors with the backbone's own keys. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
-        return fit_file(weights_file(init), files.split(init).part, architecture, "init")
+        return fit_file(weights_file(init), files.split_setting(init).part, architecture, "init")
     tensors = fetch_or_fail(resolve_weights(architecture, init), init)
     return Fitted("", model_libraries.kept(tensors, skeleton(architecture)) if architecture.is_optional else tensors)
 

@@ -41,7 +41,7 @@ from biasbed.studies.study_table import (
 )
 from biasbed.system.commands import typed
 from biasbed.system.files import write_whole
-from biasbed.system.terminal import clock
+from biasbed.system.terminal import format_duration
 from biasbed.tracking.server import resolve_uri
 
 
@@ -198,7 +198,7 @@ def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher
     """Return how long the rest takes: by the study's own epochs, else by measured steps."""
     seconds = estimate(statuses, plan.workers).seconds
     if seconds is not None:
-        return f"; about {clock(seconds)} by the epochs timed so far" if seconds else ""
+        return f"; about {format_duration(seconds)} by the epochs timed so far" if seconds else ""
     units = sum(run.total - status.reached for run, status in statuses if status.state != "done")
     cost = planner.describe_cost(plan.runs, units, launcher, plan.workers, plan.folder)
     return f"; {cost or 'an estimate follows after the first epoch'}"

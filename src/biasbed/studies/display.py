@@ -10,7 +10,7 @@ from typing import TextIO
 from biasbed import measures
 from biasbed.studies.runner import Item
 from biasbed.studies.status import estimate
-from biasbed.system.terminal import LiveLines, clock
+from biasbed.system.terminal import LiveLines, format_duration
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
 STATES = {"done": "done", "running": "running", "elsewhere": "elsewhere", "failed": "failed", "waiting": "to do"}
@@ -26,7 +26,7 @@ class Table:
 
     @property
     def head(self) -> str:
-        return f"{self.counts}; about {clock(self.seconds)} left" if self.seconds else self.counts
+        return f"{self.counts}; about {format_duration(self.seconds)} left" if self.seconds else self.counts
 
     @property
     def lines(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.status import Estimate, RunStatus, StudyRunStatus
-from biasbed.system.terminal import clock
+from biasbed.system.terminal import format_duration
 
 
 def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) -> list[str]:
@@ -22,7 +22,9 @@ def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) 
     elif left.seconds:
         hours = left.process_seconds / 3600
         guess = f"; not timed yet, taken as the others: {', '.join(left.guessed)}" if left.guessed else ""
-        lines.append(f"about {clock(left.seconds)} left, {hours:.2f} device hours, by the epochs timed so far{guess}")
+        lines.append(
+            f"about {format_duration(left.seconds)} left, {hours:.2f} device hours, by the epochs timed so far{guess}"
+        )
     else:
         lines.append("nothing is left to train")
     return lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.studies.plan import PlannedRun, Records
-from biasbed.system.csv_tables import original, read_rows, write_rows
+from biasbed.system.csv_tables import read_rows, unescape_formula, write_rows
 from biasbed.system.files import append_line, write_whole
 from biasbed.system.strict import parse_json, read_text
 from biasbed.tracking.folder import RunFolder
@@ -141,9 +141,9 @@ def write_ledger(path: Path, lines: Sequence[Line]) -> None:
     names = {line.run.name for line in lines}
     rows = [_make_row(line) for line in lines]
     for _, cells in read_rows(path, ()) if path.exists() else ():
-        name = original(cells.get("run", ""))
+        name = unescape_formula(cells.get("run", ""))
         if name and name not in names:
-            rows.append({column: original(cell) for column, cell in cells.items()})
+            rows.append({column: unescape_formula(cell) for column, cell in cells.items()})
     file = io.StringIO(newline="")
     write_rows(file, HEADER, rows)
     write_whole(path, file.getvalue())

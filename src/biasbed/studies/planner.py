@@ -16,7 +16,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.studies import ledger
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
 from biasbed.studies.plan import PlannedRun, plan_trainings
-from biasbed.system.terminal import clock
+from biasbed.system.terminal import format_duration
 from biasbed.tracking.folder import evaluations
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def describe_cost(
         seconds = _measure(trained[0], units, launcher, workers, folder / "measured")
     if seconds is None:
         return None
-    return f"about {clock(units * seconds / workers)} by {STEPS} measured steps of {trained[0].row}, an estimate"
+    return (
+        f"about {format_duration(units * seconds / workers)} by {STEPS} measured steps of {trained[0].row}, an estimate"
+    )
 
 
 def _measure(run: PlannedRun, units: float, launcher: Launcher, workers: int, folder: Path) -> float | None:

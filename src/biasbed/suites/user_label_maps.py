@@ -91,7 +91,7 @@ def _parse_outputs(value: Any) -> Any:
     names = value if isinstance(value, list) else []
     for name in names:
         if not isinstance(name, str | list | dict):
-            raise ValueError(f"{name!r} {strict_yaml.as_read(name)}")
+            raise ValueError(f"{name!r} {strict_yaml.describe_unquoted(name)}")
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("should be the number of the model's outputs or a list of their names")
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -178,7 +178,7 @@ def _column(output: Any, name: str, outputs: int, positions: Mapping[str, int]) 
     if isinstance(output, str) and output in positions:
         return positions[output]
     if isinstance(output, bool) or output is None:
-        raise ValueError(f"the class '{name}' has the output {output!r}, which {strict_yaml.as_read(output)}")
+        raise ValueError(f"the class '{name}' has the output {output!r}, which {strict_yaml.describe_unquoted(output)}")
     if not isinstance(output, int):
         hint = nearest(str(output), positions) if positions else f"; give numbers from 0 to {outputs - 1}"
         raise ValueError(f"the class '{name}' has the unknown output '{output}'{hint}")

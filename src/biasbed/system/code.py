@@ -8,24 +8,36 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
+
+from biasbed import record
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def git_state() -> tuple[str, str]:
-    """Return (commit, "true" | "false" for uncommitted changes) of this source tree.
+class GitState(NamedTuple):
+    """Commit of the source tree; both are empty if unknown."""
 
-    In an image, which has no repository, the commit it was built from; else empty strings. A repository around us that
-    does not track our files says nothing of them: the user's own, with a virtual environment inside.
-    """
+    commit: str
+    has_changes: str  # `true` if there are uncommitted changes, else `false`
+
+
+def git_state() -> GitState:
+    """Return the commit of this source tree; in a container image, which has no repository, that of its build."""
     commit = _git("rev-parse", "HEAD") if is_tracked() else ""
     if not commit:
-        return os.environ.get("BIASBED_GIT_COMMIT", ""), ""
-    return commit, str(bool(_git("status", "--porcelain"))).lower()
+        return GitState(os.environ.get("BIASBED_GIT_COMMIT", ""), "")
+    return GitState(commit, str(bool(_git("status", "--porcelain"))).lower())
+
+
+def git_tags() -> dict[str, str]:
+    """Return the tags of a run that name the commit of its code."""
+    state = git_state()
+    return {record.GIT_COMMIT: state.commit, record.GIT_DIRTY: state.has_changes}
 
 
 def environment() -> str:
-    """Return Python, machine, torch build and every installed distribution, for `environment.txt`."""
+    """Return the text of `environment.txt`: Python, machine, torch build and every installed distribution."""
     import torch
 
     lines = [
@@ -41,8 +53,12 @@ def environment() -> str:
 @functools.cache
 def distributions() -> frozenset[str]:
     """Return every installed distribution, as `<name>==<version>`."""
-    every = (distribution.metadata for distribution in importlib.metadata.distributions())  # each access parses a file
-    return frozenset(f"{metadata['Name']}=={metadata['Version']}" for metadata in every if metadata["Name"])
+    names = set()
+    for distribution in importlib.metadata.distributions():
+        metadata = distribution.metadata  # each access parses a file
+        if metadata["Name"]:
+            names.add(f"{metadata['Name']}=={metadata['Version']}")
+    return frozenset(names)
 
 
 def _devices() -> str:
@@ -52,23 +68,29 @@ def _devices() -> str:
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in the folder of this package. It finds the repository that lies around it, whatever `GIT_DIR` says.
+    """Run git in the folder of this package, on the repository around it, whatever `GIT_DIR` says.
 
     Raises OSError if git is missing.
     """
-    named = {name for name in os.environ if name.startswith("GIT_") and not name.startswith("GIT_CONFIG")}
-    variables = {name: value for name, value in os.environ.items() if name not in named}
+    variables = {}
+    for name, value in os.environ.items():
+        if not name.startswith("GIT_") or name.startswith("GIT_CONFIG"):
+            variables[name] = value
     return subprocess.run(
         ["git", *arguments], cwd=PACKAGE, env=variables, capture_output=True, text=True, check=False, timeout=300
     )
 
 
 def is_tracked() -> bool:
-    """Return True if the repository around this package has its files: a user's own repository may lie around it."""
+    """Return True if the repository around this package tracks its files.
+
+    A user's own repository, around a virtual environment, does not.
+    """
     return bool(_git("ls-files", "--", "__init__.py"))
 
 
 def _git(*arguments: str) -> str:
+    """Return the output of git; empty if it fails."""
     try:
         done = git(*arguments)
     except (OSError, subprocess.TimeoutExpired):

@@ -16,7 +16,7 @@ from pathlib import Path
 from biasbed.system.garbage import without_collection
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Rooms whose code makes numbers. What else a training imports says where it runs, what it is told and what it records.
+# Packages and modules whose code changes numbers. Others that a training imports are about settings, machine, records.
 ROOMS = (
     *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "plugins", "suites", "training"),
     *("batch", "config", "measures", "tasks"),
@@ -71,7 +71,7 @@ def _class_files(cls: type) -> list[Path]:
 
 
 def _sort_key(path: Path) -> tuple[bool, str]:
-    """Return a file's place in the hash. A user's file counts by its name alone, wherever it is."""
+    """Return the key that orders the files of the hash: by path in the package; users' files first, by name alone."""
     is_ours = path.is_relative_to(PACKAGE)
     return is_ours, path.relative_to(PACKAGE).as_posix() if is_ours else path.name
 
@@ -84,6 +84,7 @@ class _Source:
 
 @functools.cache
 def _read_source(source: bytes) -> _Source:
+    """Parse a source file."""
     with without_collection():
         tree = ast.parse(source)
         names: set[str] = set()

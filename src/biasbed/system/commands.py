@@ -1,10 +1,11 @@
-"""Commands of biasbed as they are typed: as a program of its own, or through `mlflow run`."""
+"""Command lines of biasbed, to be printed for the user: as a program of its own, or through `mlflow run`."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.redaction import UNRECORDED
@@ -12,29 +13,37 @@ from biasbed.system import places
 
 RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this process
 
-LAUNCHED = "BIASBED_LAUNCHED"  # environment variable: `mlflow run` started this process, or one above it
+LAUNCHED = "BIASBED_LAUNCHED"  # environment variable: `mlflow run` has started this process or an ancestor of it
 SERVER = "MLFLOW_TRACKING_URI"
-SERVERLESS = ("prepare", "list", "compare", "test")  # commands that talk to no tracking server
+SERVERLESS = ("prepare", "list", "compare", "test")  # commands that use no tracking server
 
 
 def is_launched() -> bool:
-    """Return True if `mlflow run` has opened a run for this process that nothing has taken yet."""
+    """Return True if `mlflow run` has opened a run for this process and no code has taken it yet."""
     return RUN in os.environ
 
 
 def public(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a command as they may be written anywhere: addresses without user, password and tokens."""
+    """Return the settings of a command without secrets: addresses lose user, password and tokens."""
     return {name: places.public_value(value) for name, value in settings.items()}
 
 
-def parted(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables that may be written to a file, and those with a secret, which are inherited instead."""
-    secrets = {name: value for name, value in variables.items() if places.is_secret(name, value)}
-    return {name: value for name, value in variables.items() if name not in secrets}, secrets
+class SplitVariables(NamedTuple):
+    """Environment variables by name."""
+
+    public: dict[str, str]  # these may be written to a file
+    secret: dict[str, str]  # these have a secret, and are inherited instead
+
+
+def split_secrets(variables: Mapping[str, str]) -> SplitVariables:
+    """Split environment variables into those that may be written to a file and those with a secret."""
+    secret = {name: value for name, value in variables.items() if places.is_secret(name, value)}
+    public = {name: value for name, value in variables.items() if name not in secret}
+    return SplitVariables(public, secret)
 
 
 def refuse_logged_secrets(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for a password in the setting that we record nowhere, if `mlflow run` has logged it."""
+    """Raise UsageError for a password in `tracking_uri` that `mlflow run` has logged as a parameter."""
     value = settings.get(UNRECORDED, "")
     if is_launched() and places.has_secret(value):
         raise UsageError(
@@ -50,10 +59,10 @@ def note_launcher() -> None:
 
 
 def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_others: bool = False) -> str:
-    """Return a command in the form in which this process was started, ready to be typed: with the tracking server.
+    """Return a command line, in the form in which this process was started, with the tracking server before it.
 
-    open_end: what stands behind it for the user to fill in, as `...` or `algorithms=<names>`. is_for_others: somebody
-    types it on another machine, with a server of their own.
+    open_end: text after it for the user to complete, as `...` or `algorithms=<names>`. is_for_others: the command is
+    for other machines, with servers of their own, so this server is left out.
     """
     server, variable = os.environ.get(SERVER, ""), ""
     if server and not is_for_others and name not in SERVERLESS and "tracking_uri" not in settings:
@@ -67,24 +76,24 @@ def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_oth
 
 
 def typed_again(arguments: Sequence[str]) -> str:
-    """Return the command that was typed, to go on with it. arguments: of this process."""
+    """Return the command line that repeats this process's arguments, without `resume`, to continue its work."""
     name, settings = arguments[0], settings_of(arguments[1:])
     return typed(name, {setting: value for setting, value in settings.items() if setting != "resume"})
 
 
 def through_mlflow(name: str, settings: Mapping[str, str]) -> str:
-    """Return a command as `mlflow run` takes it, in a checkout, which needs only MLflow and uv."""
+    """Return a command line of `mlflow run`, for a checkout on a machine that needs only MLflow and uv."""
     parameters = (f"-P {setting}={_quoted(value)}" for setting, value in public(settings).items())
     return " ".join(["mlflow run . -e", name, *parameters, "--env-manager uv"])
 
 
 def _quoted(value: str) -> str:
-    """Return a value as a shell takes it; `<what to put here>` stays readable."""
+    """Return a value quoted for a shell; a placeholder such as `<folder>` stays as it is."""
     return value if value.startswith("<") and value.endswith(">") else shlex.quote(value)
 
 
 def settings_of(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the settings of `--name value` and `--name=value`, without `auto`, which `mlflow run` adds by itself."""
+    """Parse `--name value` and `--name=value` into settings; leave out `auto`, which `mlflow run` adds by itself."""
     parts: list[str] = []
     for argument in arguments:
         parts.extend(argument.split("=", 1) if argument.startswith("--") else [argument])

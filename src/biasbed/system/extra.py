@@ -1,4 +1,4 @@
-"""Packages of the extra `train`, which `pip install biasbed` leaves out, and what is said where they are missing."""
+"""Packages of the extra `train`, which `pip install biasbed` leaves out, and the message if they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks in copies of this process (fork), which have all that it has in memory and need nothing sent to them."""
+"""Parallel tasks in forked copies of this process, which share its memory, so that no data are sent to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ForkedTasks:
     """Tasks that run beside this process, or in it at the end if it can't be copied safely."""
 
     def __init__(self, tasks: Sequence[ForkedTask], purpose: str, folder: Path) -> None:
-        """purpose: what the processes do, for messages. folder: an empty one for their results."""
+        """Start the tasks. purpose: what the processes do, for messages. folder: an empty one for their results."""
         self._tasks, self._purpose, self._folder = tasks, purpose, folder
         self._processes: list[Any] = []
         number = min(count_processes(), len(tasks))
@@ -86,9 +86,9 @@ def forked(tasks: Sequence[ForkedTask], purpose: str) -> Iterator[ForkedTasks]:
 
 
 def count_processes() -> int:
-    """Return how many copies are worth making; 1 if this process can't be copied safely.
+    """Return the number of copies to make: at most one per core, and 1 if this process can't be copied safely.
 
-    A copy has only the thread that made it: what another thread had locked would stay locked. Watchers lock nothing;
+    A copy has only the thread that made it, so that a lock of another thread would stay locked. Watchers lock nothing;
     under `mlflow run` every command has one.
     """
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
@@ -98,15 +98,15 @@ def count_processes() -> int:
 
 
 def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) -> None:
-    """Do tasks until none is left, and write their results. An error is sent, and ends this process.
+    """Do tasks until none is left, and write their results; send the first error and end.
 
-    numbers: descriptor of a pipe.
+    numbers: descriptor of the pipe with the numbers of the tasks that are left.
     """
     die_with_parent(signal.SIGKILL)
     for number in (*ENDING, signal.SIGINT):  # the parent ends its copies
         signal.signal(number, signal.SIG_IGN)
     try:
-        with collection_of_new():  # one of all would copy the memory that is shared
+        with collection_of_new():  # collecting everything would write to shared memory, and so copy it
             while content := os.read(numbers, NUMBER):
                 task = int.from_bytes(content, "big")
                 result = pickle.dumps(tasks[task](), pickle.HIGHEST_PROTOCOL)
@@ -116,7 +116,7 @@ def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) 
 
 
 def _pickled(error: Exception) -> bytes:
-    """Return an error as bytes; one that can't be sent as its text."""
+    """Return an error as bytes; an error that can't be pickled becomes a RuntimeError with its traceback."""
     with contextlib.suppress(Exception):
         content = pickle.dumps(error)
         pickle.loads(content)
@@ -125,5 +125,5 @@ def _pickled(error: Exception) -> bytes:
 
 
 def _result_path(folder: Path, task: int) -> Path:
-    """Path of a task's pickled result."""
+    """Return the path of a task's pickled result."""
     return folder / str(task)

@@ -1,8 +1,8 @@
 """File formats as models: study tables, search spaces, layouts, label maps, descriptions and manifests.
 
-A format is a subclass of `Format`. Its fields say which entries a file has, of which type, and what they mean; checks,
-messages and documentation follow from them. `read` reads a YAML file, `check` what was read already. What
-is wrong is one line: the file, the place inside it, the problem, the nearest valid name.
+A format is a subclass of `Format`. Its fields are the entries of a file, with their types and meanings; checks,
+messages and documentation follow from them. `read` reads a YAML file, `parse` and `check` take content that is read
+already. A message is one line: the file, the place inside it, the problem, the nearest valid name.
 
 Answers: How is a YAML or JSON file checked against its format?
 """
@@ -35,6 +35,7 @@ class Format(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, content: Any) -> Any:
+        """Raise ValueError for unknown entries, with the nearest valid name, which pydantic would leave out."""
         content = {} if content is None else content
         names = tuple(cls.model_fields)
         if not isinstance(content, dict):
@@ -46,7 +47,7 @@ class Format(BaseModel):
 
 
 def parsed_by(parse: Callable[[Any], Any]) -> BeforeValidator:
-    """Return a validator of pydantic's that parses a value with a function that raises ValueError or UsageError."""
+    """Make a pydantic validator of a function that parses a value, and raises ValueError or UsageError."""
 
     def run(value: Any) -> Any:
         try:
@@ -62,7 +63,7 @@ def _as_names(value: Any) -> Any:
         raise ValueError("should be names with values")
     for name in value or {}:
         if not isinstance(name, str):
-            raise ValueError(f"'{name}' {strict_yaml.as_read(name)}")
+            raise ValueError(f"'{name}' {strict_yaml.describe_unquoted(name)}")
     return value or {}
 
 
@@ -85,7 +86,10 @@ def read(kind: type[T], path: Path, flag: str) -> T:
 
 
 def parse(kind: type[T], content: object, where: str) -> T:
-    """Return content of YAML as this format. where: it comes from. Raises UsageError of one line."""
+    """Check the content of a YAML file and return it as this format. where: names the file in messages.
+
+    Raises UsageError of one line.
+    """
     try:
         return check(kind, content)
     except ValueError as error:
@@ -93,7 +97,7 @@ def parse(kind: type[T], content: object, where: str) -> T:
 
 
 def check(kind: type[T], content: object) -> T:
-    """Return what was read as this format. Raises ValueError of one line, which names the place inside it."""
+    """Check content and return it as this format. Raises ValueError of one line, which names the place inside."""
     try:
         return _adapter(cast(Any, kind)).validate_python(content)
     except ValidationError as error:
@@ -106,12 +110,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def entries(kind: Any) -> Iterator[tuple[str, str]]:
-    """Yield every entry of a format and what it means; `<name>` is a name of the user's, `[]` a place in a list."""
+    """Yield (dotted entry, meaning) of each entry of a format; `<name>` is the user's choice, `[]` a list's place."""
     described = _adapter(kind).json_schema()
     yield from _entries(described, described.get("$defs", {}), "")
 
 
 def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of a part of a JSON schema. above: the dotted entry that it belongs to, with its dot."""
     if "$ref" in part:
         part = definitions[part["$ref"].rpartition("/")[2]]
     for name, field in part.get("properties", {}).items():
@@ -133,7 +138,7 @@ def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str
 
 
 def _explain(problem: Mapping[str, Any], content: object) -> str:
-    """Return a problem that pydantic found in one line: `place: name=value: what is wrong`."""
+    """Return the message on an error of pydantic in one line: `place: name=value: what is wrong`."""
     keys = _locate(problem["loc"], content)
     value, cause = problem["input"], problem.get("ctx", {}).get("error")
     if problem["type"] == "missing":
@@ -148,7 +153,7 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     if value in (None, "", [], (), {}):
         return _join(parent, f"'{name}' is empty" if keys else "is empty")
     if problem["type"] == "string_type" and not isinstance(value, list | dict):
-        return _join(keys, f"{_text(value)} {strict_yaml.as_read(value)}")
+        return _join(keys, f"{_text(value)} {strict_yaml.describe_unquoted(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     if problem["type"] == "literal_error":
         message += hint_near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
@@ -168,7 +173,7 @@ def _is_quoted_number(value: object) -> bool:
 
 
 def _locate(location: Sequence[str | int], content: object) -> list[str | int]:
-    """Return the keys and positions of a location. Pydantic's has names of types besides, which the content lacks."""
+    """Return the keys and positions of pydantic's location, without the names of types that it also contains."""
     keys: list[str | int] = []
     for part in location:
         is_key = isinstance(content, dict) and part in content

@@ -1,4 +1,4 @@
-"""Garbage collection while millions of objects are held that form no cycles: scanning them again and again is slow."""
+"""Garbage collection beside millions of objects that form no cycles: scanning them again and again is slow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable the collector of cycles in the block.
+    """Disable the cyclic garbage collector in the block.
 
-    Imports of torch and MLflow are a tenth faster in it: they leave no cycles, and the collector would scan everything
-    that is loaded again and again.
+    It makes imports of torch and MLflow a tenth faster: they leave no cycles, and the collector would scan all loaded
+    objects again and again.
     """
     was_on = gc.isenabled()
     gc.disable()

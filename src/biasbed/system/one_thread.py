@@ -13,10 +13,10 @@ Returned = TypeVar("Returned")
 
 
 def on_one_thread(compute: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Return the function so that it computes on one thread, whoever calls it.
+    """Decorate a function so that the linear algebra library uses one thread in it.
 
     An analysis has small matrices: on a busy machine threads would wait for each other ten times as long as they
-    compute, and the last digits would go by the number of cores.
+    compute, and the last digits would depend on the number of cores.
     """
 
     @functools.wraps(compute)

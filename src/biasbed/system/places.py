@@ -1,4 +1,4 @@
-"""Addresses, settings and messages without their secrets, and this machine's folder of each tracking server."""
+"""Hiding secrets in addresses, settings and messages; folders of this machine for runs, data and each server."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ _VARIABLE = re.compile(
     re.I,
 )
 _HEADER = re.compile(r"(authorization['\"]?\s*[:=]\s*['\"]?\w+\s+|\bbearer\s+)[^\s'\"]+", re.I)
-SHORTEST = 6  # characters of a secret of the environment that is looked for in texts: shorter ones are usual words
+SHORTEST = 6  # characters of a secret that is searched for in texts; shorter ones may be ordinary words
 
 
 def public_text(text: str) -> str:
-    """Return a message of somebody else's with every URI in it as it may be printed."""
-    return _without_own(_HEADER.sub(rf"\1{HIDDEN}", re.sub(r"\S+", lambda word: public_uri(word[0]), text)))
+    """Return a message of a library or server without secrets: every word is treated as an address."""
+    hidden = re.sub(r"\S+", lambda word: public_uri(word[0]), text)
+    return _hide_environment(_HEADER.sub(rf"\1{HIDDEN}", hidden))
 
 
 def public_value(value: str) -> str:
-    """Return a setting's value as it may be printed and stored. Only what has a scheme is taken for an address."""
-    return _without_own(public_setting(value))
+    """Return a setting's value without secrets. Only a value with a scheme is treated as an address."""
+    return _hide_environment(public_setting(value))
 
 
 def public_message(text: str) -> str:
-    """Return words of our own as they may be printed: paths stay, addresses with a scheme lose their secrets."""
+    """Return a message of biasbed without secrets: addresses with a scheme lose them, paths stay."""
     hidden = re.sub(r"\S+", lambda word: public_uri(word[0]) if URI.search(word[0]) else word[0], text)
-    return _without_own(_HEADER.sub(rf"\1{HIDDEN}", hidden))
+    return _hide_environment(_HEADER.sub(rf"\1{HIDDEN}", hidden))
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return True if a variable of the environment must not be written down."""
+    """Return True if an environment variable has a secret, by its name or its value."""
     return _is_named_secret(name, value) or has_secret(value)
 
 
@@ -46,8 +47,8 @@ def _is_named_secret(name: str, value: str) -> bool:
     return bool(_VARIABLE.fullmatch(name)) and not value.startswith(("/", "~"))  # a path names a secret and is none
 
 
-def _without_own(text: str) -> str:
-    """Remove what the environment keeps secret: values of variables named so, and passwords of addresses."""
+def _hide_environment(text: str) -> str:
+    """Hide the secrets of environment variables in a text: whole values, or the passwords of addresses."""
     for name, value in os.environ.items():
         secret = value if _is_named_secret(name, value) else _password(value)
         if len(secret) >= SHORTEST and secret in text:
@@ -61,7 +62,7 @@ def _password(address: str) -> str:
 
 
 def own_home() -> Path:
-    """Return the folder of what is kept here for all tracking servers: `$BIASBED_HOME`, else `~/.biasbed`."""
+    """Return the folder of everything that biasbed keeps on this machine: `$BIASBED_HOME`, else `~/.biasbed`."""
     folder = os.environ.get("BIASBED_HOME")
     return Path(folder).expanduser().absolute() if folder else Path.home() / ".biasbed"
 
@@ -76,7 +77,7 @@ def prepared_home(prepared_dir: str) -> Path:
 def data_root(data_dir: str | os.PathLike[str] | None, owner: str) -> Path:
     """Return the folder of all data sets. Raises MissingData if it is not given or does not exist.
 
-    owner: what needs it, in the message.
+    owner: the suite or command that needs it, for the message.
     """
     if data_dir is None:
         raise MissingData(f"{owner} needs data_dir=<the folder that holds its data sets>")
@@ -87,9 +88,9 @@ def data_root(data_dir: str | os.PathLike[str] | None, owner: str) -> Path:
 
 
 def home(tracking_uri: str) -> Path:
-    """Return the folder of everything that is kept on this machine about one tracking server.
+    """Return the folder on this machine for the runs and caches of one tracking server.
 
-    `$BIASBED_HOME`, else a folder under `~/.biasbed` of the server's own, so that two servers never share a cache.
+    It is `$BIASBED_HOME`, else a folder in `~/.biasbed` for this server alone, so that two servers share no cache.
     """
     folder = own_home()
     if os.environ.get("BIASBED_HOME"):

@@ -1,8 +1,8 @@
-"""Strict readers of what others wrote, with limits on kind, size and depth: files, JSON, numbers in text, parquet.
+"""Strict readers of strangers' files, with limits on kind, size and depth: text, JSON, numbers, parquet.
 
-`strict_yaml` reads YAML, `csv_tables` CSV, both through `open_text`. All raise ValueError or UsageError of one line, or
-OSError for a file that can't be opened: no pipe is waited for, nothing is nested without end, and a few bytes can't
-fill the memory.
+A pipe would be waited for without end, and a few bytes of nested or compressed data could fill the memory. All readers
+raise ValueError or UsageError of one line, or OSError for a file that can't be opened. `strict_yaml` reads YAML and
+`csv_tables` CSV, both through `open_text`.
 
 Answers: How is a file that a stranger wrote opened and read?
 """
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyarrow.parquet import ParquetFile
 
-DEPTH = 40  # levels of a nested value; what we write has fewer than ten
+# Most or largest:
+DEPTH = 40  # levels of a nested value; biasbed writes fewer than ten
 PARTS = 1_000_000  # values of one JSON text
-BYTES_OF_PART = 64  # of a file, for each value that it may have
-FILE_BYTES = PARTS * BYTES_OF_PART  # of a file of text
-LARGEST = 2**63 - 1
-MANY_PARTS = 50_000_000  # of a list of a data set's images
+BYTES_OF_PART = 64  # bytes of a file for each of its values
+FILE_BYTES = PARTS * BYTES_OF_PART  # bytes of a text file
+LARGEST = 2**63 - 1  # whole number
+MANY_PARTS = 50_000_000  # values of a list of a data set's images
 ROWS = 5_000_000  # rows of a parquet file; ImageNet-C has 3,750,000 images
 BYTES = 2 * 2**30  # memory that its columns may need
 BATCH = 65_536  # rows that are decoded at a time
 
-# What may stand for a value that no database keeps: a whole number of over 64 bits, half a surrogate pair.
+# Signs of a value that no database can store: a whole number of over 64 bits, or half a surrogate pair.
 _DOUBTFUL = re.compile(r"(?<![0-9])[0-9]{19}|\\u[dD][89a-fA-F]", re.ASCII)
 _INT = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,6})?|[+-]?(inf|infinity|nan)", re.ASCII | re.I)
@@ -59,7 +60,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_text(path: Path, **options: Any) -> Iterator[TextIO]:
-    """Open a regular file of UTF-8 to read a part of it, or line by line. options: those of `io.TextIOWrapper`."""
+    """Open a regular text file, UTF-8 unless `options`, those of `io.TextIOWrapper`, say otherwise."""
     with open_regular(path) as file, io.TextIOWrapper(file, **{"encoding": "utf-8", **options}) as text:
         yield text
 
@@ -89,9 +90,9 @@ def read_json(path: Path, parts: int = PARTS) -> Any:
 
 
 def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
-    """Return the value of a JSON text. Raises ValueError if it is none, nested too deeply or too large.
+    """Return the value of a JSON text. Raises ValueError if it is invalid, nested too deeply or too large.
 
-    parts: most values that it may have. Each takes fifty bytes of memory or so, and two in the text.
+    parts: most values that it may have. A value takes about fifty bytes of memory, and as few as two of the text.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
@@ -110,7 +111,7 @@ def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
 
 
 def refuse_values(value: Any) -> None:
-    """Raise ValueError for values nested more than `DEPTH` levels deep, and for those that no database keeps."""
+    """Raise ValueError for values nested more than `DEPTH` levels deep, and for those that no database can store."""
     level, depth = [value], 0
     while level:
         below: list[Any] = []
@@ -128,15 +129,15 @@ def refuse_values(value: Any) -> None:
 
 
 def parse_int(text: str, least: int = -LARGEST) -> int:
-    """Return the whole number that a text is, in the digits 0 to 9. Raises ValueError for any other text."""
-    value = int(text) if _INT.fullmatch(text) else None
-    if value is None or not least <= value <= LARGEST:
-        raise ValueError(f"{text[:30]!r} is no 64-bit number{f' from {least}' if least > -LARGEST else ''}")
-    return value
+    """Parse a whole number from `least` to `LARGEST`, in the digits 0 to 9. Raises ValueError for any other text."""
+    if _INT.fullmatch(text) and least <= int(text) <= LARGEST:
+        return int(text)
+    bound = f" from {least}" if least > -LARGEST else ""
+    raise ValueError(f"{text[:30]!r} is no 64-bit number{bound}")
 
 
 def parse_float(text: str) -> float:
-    """Return the number that a text is; it may be infinite or NaN. Raises ValueError for any other text."""
+    """Parse a number, which may be infinite or NaN. Raises ValueError for any other text."""
     if len(text) > 400 or not _FLOAT.fullmatch(text):
         raise ValueError(f"{text[:30]!r} is no number")
     return float(text)
@@ -146,30 +147,31 @@ def parse_float(text: str) -> float:
 
 
 def read_parquet(source: Path | bytes, columns: Sequence[str], coded: Sequence[str] = ()) -> Table:
-    """Read those of the columns that a parquet file has.
+    """Read these columns of a parquet file; columns that it lacks are left out.
 
     coded: columns to be read as dictionaries. Raises ValueError for more than `ROWS` rows, before any is read, and if
-    the columns need more than `BYTES` bytes; ArrowException or OSError for what is no parquet file.
+    the columns need more than `BYTES` bytes; ArrowException or OSError for an invalid file.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
-    def opened(dictionaries: Sequence[str]) -> ParquetFile:
+    def open_with(dictionaries: Sequence[str]) -> ParquetFile:
         content = io.BytesIO(source) if isinstance(source, bytes) else source
         return parquet.ParquetFile(content, read_dictionary=list(dictionaries), page_checksum_verification=True)
 
-    with opened(()) as file:
+    with open_with(()) as file:
         _refuse_long(file)
         schema = file.schema_arrow
-        there = [name for name in columns if name in schema.names]
-        checked = [name for name in there if name not in coded and _may_repeat(file, name)]
-    with opened([name for name in (*coded, *checked) if name in there]) as file:
-        fields = [file.schema_arrow.field(name) for name in there]
-        batches = list(_limited(file, there))
+        present = [name for name in columns if name in schema.names]
+        # Read as dictionaries at first, so that their size as texts can be checked.
+        checked = [name for name in present if name not in coded and _may_be_too_large(file, name)]
+    with open_with([name for name in (*coded, *checked) if name in present]) as file:
+        fields = [file.schema_arrow.field(name) for name in present]
+        batches = list(_read_batches(file, present))
         table = pa.Table.from_batches(batches, schema=pa.schema(fields, schema.metadata))
     table.validate(full=True)
     for name in checked:
-        table = _spelt_out(table, name)
+        table = _decode_dictionary(table, name)
     return table
 
 
@@ -186,8 +188,8 @@ def _refuse_long(file: ParquetFile) -> None:
             raise ValueError(f"its column {about.schema.column(column).path[:60]} has more than {BYTES // 8:,} entries")
 
 
-def _may_repeat(file: ParquetFile, name: str) -> bool:
-    """Return True if texts of a column may come to more than `BYTES` bytes: a text that is repeated is stored once."""
+def _may_be_too_large(file: ParquetFile, name: str) -> bool:
+    """Return True if the texts of a column may need more than `BYTES` bytes: the file stores repeated texts once."""
     import pyarrow as pa
 
     if not pa.types.is_string(file.schema_arrow.field(name).type):
@@ -198,7 +200,8 @@ def _may_repeat(file: ParquetFile, name: str) -> bool:
     return sum(group.num_rows * group.column(numbers[0]).total_uncompressed_size for group in groups) > BYTES
 
 
-def _limited(file: ParquetFile, columns: Sequence[str]) -> Iterator[Any]:
+def _read_batches(file: ParquetFile, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield batches of the columns. Raises ValueError as soon as they are too large, whatever the file says."""
     size = rows = 0
     for batch in file.iter_batches(BATCH, columns=list(columns), use_threads=False):
         size, rows = size + batch.nbytes, rows + len(batch)
@@ -207,16 +210,16 @@ def _limited(file: ParquetFile, columns: Sequence[str]) -> Iterator[Any]:
         yield batch
 
 
-def _spelt_out(table: Table, name: str) -> Table:
-    """Return the table with a column of texts in place of a dictionary. Raises ValueError if it would be too large."""
+def _decode_dictionary(table: Table, name: str) -> Table:
+    """Return the table with a dictionary column as plain texts. Raises ValueError if it would be too large."""
     import pyarrow as pa
     from pyarrow import compute
 
     column = table[name]
-    size = sum(
-        compute.sum(compute.take(compute.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
-        for chunk in column.chunks
-    )
+    size = 0
+    for chunk in column.chunks:
+        lengths = compute.take(compute.binary_length(chunk.dictionary), chunk.indices)
+        size += compute.sum(lengths).as_py() or 0
     if size > BYTES:
         raise ValueError(f"its column {name} needs more than {BYTES // 2**30} GiB of memory")
     return table.set_column(table.schema.get_field_index(name), name, column.cast(pa.string()))

@@ -1,4 +1,4 @@
-"""YAML files of a user's own, read strictly: syntax, doubled keys, aliases and size. `formats` checks their entries."""
+"""Strict reading of users' YAML files: syntax, duplicate keys, aliases and size. `formats` checks their entries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from biasbed.errors import UsageError
 from biasbed.system.strict import open_text, refuse_values
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
-# A file is written by hand. A few lines of aliases of aliases come to more entries than any memory holds.
+# Files are written by hand. A few lines of aliases of aliases could stand for more entries than any memory holds.
 MOST_CHARACTERS, MOST_ENTRIES = 2**20, 100_000
 
 
 def read(path: Path, flag: str) -> Any:
-    """Read a file. flag: the setting that names it, for the message.
+    """Read a YAML file. flag: the setting that names it, for the message.
 
-    Raises UsageError where it can't be read, is no YAML, has a key twice, refers to itself, or is too large.
+    Raises UsageError if it can't be read, is invalid, has a key twice, refers to itself, or is too large.
     """
     try:
         with open_text(path) as file:
@@ -32,7 +32,7 @@ def read(path: Path, flag: str) -> Any:
 
 
 def parse(text: str, where: str) -> Any:
-    """Parse a text that was read already. where: it comes from, for the message."""
+    """Parse the text of a YAML file. where: names the file in messages. Raises UsageError if it is invalid."""
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
     try:
@@ -43,8 +43,8 @@ def parse(text: str, where: str) -> Any:
         raise _unreadable(where, error) from None
 
 
-def as_read(value: object) -> str:
-    """Say what YAML has made of a word without quotes: `no` is false, `~` is nothing, `12` is a number."""
+def describe_unquoted(value: object) -> str:
+    """Return a message on a word without quotes that YAML reads as no text: `no` is false, `12` is a number."""
     meaning = "a number or date"
     if value is None:
         meaning = "nothing"
@@ -79,7 +79,7 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key in nodes]
         for key, value in zip(nodes, keys, strict=True):
             if value is None or isinstance(value, bool):
-                problem = f"'{key.value}' {as_read(value)}"
+                problem = f"'{key.value}' {describe_unquoted(value)}"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         seen = set()
         for key in keys:
@@ -91,7 +91,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count_entries(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:
-    """Count the entries of a node, those of each alias again. Raises YAMLError if they are too many, or endless."""
+    """Return the number of entries in a node, counting an alias as often as it is used.
+
+    counted: numbers of the nodes so far; None for those that are being counted. Raises YAMLError for too many entries,
+    and for an alias that refers to a node that contains it.
+    """
     if node in counted:
         count = counted[node]
         if count is None:

@@ -1,6 +1,6 @@
-"""Progress of long work (live lines on a terminal, sparse lines in a log), columns of text, and colours.
+"""Terminal output: progress bars, lines that are redrawn in place, columns of text, and colours.
 
-Live lines are drawn by tqdm, all in this file. Their own messages stand above them.
+Everything live is drawn by tqdm, in this file alone. On a stream that is no terminal, sparse lines are printed instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}{unit}, {rate_noinv_fmt}, {
 
 
 class ProgressBar:
-    """Counts steps of a total; `line` prints a message that stays."""
+    """Progress bar of a number of steps; in a log, a line every 30 seconds."""
 
     def __init__(self, total: int, unit: str, start: int = 0, silent: bool = False, every: float = 30.0) -> None:
         self.total, self.units, self.silent, self.every = total, plural(unit), silent, every
@@ -40,14 +40,14 @@ class ProgressBar:
             print(self.status(), file=self.stream, flush=True)
 
     def status(self) -> str:
-        """`120/600 steps, 31.2 steps/s, 0:15 left`."""
+        """Return the progress as text: `120/600 steps, 31.2 steps/s, 0:15 left`."""
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (self.done - self.start) / seconds
-        left = f", {clock((self.total - self.done) / rate)} left" if rate > 0 else ""
+        left = f", {format_duration((self.total - self.done) / rate)} left" if rate > 0 else ""
         return f"{self.done}/{self.total} {self.units}, {rate:.3g} {self.units}/s{left}"
 
     def line(self, text: str) -> None:
-        """A message above the bar, or a line of the log."""
+        """Print a message that stays, above the bar or as a line of the log."""
         if not self.silent:
             _print_above(text, self.stream)
 
@@ -67,12 +67,12 @@ class ProgressBar:
 
 
 class LiveLines:
-    """Lines that are redrawn in place at the bottom of a terminal. A stream that is none gets no lines."""
+    """Lines that are redrawn in place at the bottom of a terminal. A stream that is no terminal gets none."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.is_live = is_live(self.stream)
-        self._bars: list[tqdm[Any]] = []  # one without a bar for each line
+        self._bars: list[tqdm[Any]] = []  # one for each line, of which only the description is drawn
         self._texts: Sequence[str] = ()
 
     def say(self, text: str) -> None:
@@ -123,8 +123,8 @@ def _print_above(text: str, terminal: TextIO) -> None:
         print(text, file=terminal, flush=True)
 
 
-def clock(seconds: float) -> str:
-    """`0:15`, `1:02:03`."""
+def format_duration(seconds: float) -> str:
+    """Format seconds as `0:15` or `1:02:03`."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
@@ -152,7 +152,7 @@ def text_width(text: str) -> int:
 
 
 class Style(enum.IntEnum):
-    """Looks of text on a terminal, by their numbers in ECMA-48 (select graphic rendition)."""
+    """Styles of text on a terminal, by their numbers in ECMA-48 (select graphic rendition)."""
 
     BOLD = 1
     DIM = 2
@@ -161,7 +161,7 @@ class Style(enum.IntEnum):
 
 
 def styled(text: str, style: Style) -> str:
-    """Return text that looks so on standard output; the plain text where that is no terminal, or has no colours.
+    """Return text in this style for standard output, plain if that is no terminal or has no colours.
 
     `NO_COLOR` and `TERM=dumb` turn colours off.
     """

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UnreadableFile, UsageError
 from biasbed.system import places
-from biasbed.system.files import append_line, has_lock, is_locked, open_in_place, refuse_links, write_whole
+from biasbed.system.files import append_line, is_locked, open_in_place, refuse_links, take_lock, write_whole
 from biasbed.system.strict import parse_json, read_json, read_text
 from biasbed.tracking.server import resolve_uri
 
@@ -181,7 +181,7 @@ class RunFolder:
         make_folder(self.path)
         refuse_links(self.path)  # its log and its list of starts are written as well
         file = open_in_place(self.path / CLAIM)
-        if has_lock(file):
+        if take_lock(file):
             return file
         file.close()
         return None
@@ -236,7 +236,7 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
     """
     make_folder(folder)
     with open_in_place(folder / LOCK) as file:
-        while not has_lock(file):
+        while not take_lock(file):
             if is_locked(file):
                 raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
             time.sleep(0.01)  # others are only asking for the holder

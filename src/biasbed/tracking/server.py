@@ -74,7 +74,7 @@ def writer(tracking_uri: str) -> MlflowClient:
 
     file = database(tracking_uri)
     if file is not None and not file.exists():
-        with files.new(file) as temporary:  # MLflow can't complete half of a database
+        with files.new_file(file) as temporary:  # MLflow can't complete half of a database
             with without_collection():  # imports SQLAlchemy and Alembic
                 client = MlflowClient(sqlite_uri(temporary))
             client.search_experiments(max_results=1)  # makes the tables

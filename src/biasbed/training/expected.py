@@ -20,7 +20,7 @@ def expected_settings(
     values: settings of all layers, for backbone and weights. sizes: those of the layers above; if they have another
     size, the size before the crop follows in proportion. Raises UsageError for an unknown backbone or unknown weights.
     """
-    from biasbed.data.transforms import USUAL
+    from biasbed.data.transforms import USUAL_CROP
     from biasbed.networks.library import find_preprocessing
 
     init, backbone = (
@@ -34,7 +34,7 @@ def expected_settings(
         if name in available and sizes.get(name, "auto") != "auto":
             side = check(available[name], sizes[name])
     resize = round(expected["preprocess.resize"] * side / size)
-    expected["preprocess.resize"] = "auto" if resize == round(side / USUAL) else resize
+    expected["preprocess.resize"] = "auto" if resize == round(side / USUAL_CROP) else resize
     return {name: value for name, value in expected.items() if name in available}
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.errors import UsageError
 from biasbed.plugins.layouts import section as layouts
-from biasbed.system.csv_tables import original
+from biasbed.system.csv_tables import unescape_formula
 from helpers.toy_runs import Recorder
 
 pytestmark = pytest.mark.usefixtures("without_evidence")
@@ -78,7 +78,7 @@ def analyzed(store: Recorder, report: str, **more: Any) -> tuple[dict[tuple[str,
     """(row, column) -> its line of layouts.csv, and the folder."""
     outcome = store.analyze(study="own", report=report, bootstrap="200", **more)
     with (outcome.output_dir / "layouts.csv").open(newline="") as file:
-        lines = [{name: original(text) for name, text in line.items()} for line in csv.DictReader(file)]
+        lines = [{name: unescape_formula(text) for name, text in line.items()} for line in csv.DictReader(file)]
     return {(line["row"], line["column"]): line for line in lines}, outcome.output_dir
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.make import Trained, from_checkpoint
 from biasbed.compute import checkpoint
-from biasbed.data.transforms import USUAL
+from biasbed.data.transforms import USUAL_CROP
 from biasbed.errors import Failure, first_line
 from biasbed.networks import renaming, resolve
 from biasbed.networks.backbones import CONFIG_FILES, RESNETS, Architecture
@@ -166,9 +166,9 @@ def _image_settings(trained: Trained) -> dict[str, Any]:
     resize = values.get(f"{group}.resize")
     short, share = resize, None
     if group == "preprocess":
-        short = round(size / USUAL) if resize == "auto" else int(values["preprocess.resize"])
+        short = round(size / USUAL_CROP) if resize == "auto" else int(values["preprocess.resize"])
         if values.get("preprocess.crop_first"):
-            share = USUAL if resize == "auto" else size / short
+            share = USUAL_CROP if resize == "auto" else size / short
     return {
         "size": size,
         "short": short,

@@ -37,7 +37,7 @@ from biasbed.studies.launchers import (
     with_device,
 )
 from biasbed.system import places
-from biasbed.system.commands import parted
+from biasbed.system.commands import split_secrets
 from biasbed.system.files import write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
 from biasbed.system.strict import parse_json
@@ -465,7 +465,7 @@ class SlurmLauncher(Launcher):
         return [str(job.job_id) for job in jobs]
 
     def _make_job(self, command: TrainCommand) -> SlurmJob:
-        variables, secrets = parted(command.environment)
+        variables, secrets = split_secrets(command.environment)
         os.environ.update(secrets)  # sbatch exports them
         hidden = {name: places.public_uri(value) for name, value in secrets.items()}
         return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)

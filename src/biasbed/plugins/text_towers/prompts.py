@@ -45,9 +45,9 @@ def normalise_setting(word: str, option: str, names: Sequence[str], is_typed: bo
     """
     if word in names or is_typed:
         return word.strip()
-    if files.CHECKSUM in word and not files.split(word).path.exists():
+    if files.CHECKSUM in word and not files.split_setting(word).path.exists():
         return word
-    path = files.named(word, option)
+    path = files.find_file(word, option)
     if path is None and option == PROMPTS and re.search(r"[\s{}|]", word):
         raise ValueError(
             f"{option}={word}: neither a file nor a template, which has {SLOT} in place of the class, as '{EXAMPLE}'"
@@ -142,7 +142,7 @@ def _suite_names(classes: Sequence[str]) -> list[str]:
 
 def _read_file(setting: str, option: str) -> object:
     """Return the content of a YAML file, or the lines of a text file that are not blank."""
-    path = files.named(setting, option)
+    path = files.find_file(setting, option)
     if path is None:
         raise UsageError(f"{_option(option, setting)}: no such file")
     if path.suffix in (".yaml", ".yml"):

@@ -30,7 +30,7 @@ def load_text_tower(name: str, init: str) -> TextTower:
         tower, path = create_text_tower(architecture), weights_file(init)
         state = tower.model.state_dict()
         source = f"init={path}"
-        fitted = fit(weight_files.read(path, "init"), state, (), files.split(init).part, source)
+        fitted = fit(weight_files.read(path, "init"), state, (), files.split_setting(init).part, source)
         tensors = fitted.tensors
     missing = sorted(tower.model.state_dict().keys() - tensors.keys())
     if missing:
