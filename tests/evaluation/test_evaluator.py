@@ -130,7 +130,8 @@ def test_images_that_another_set_shows_are_decided_once(chosen: int | None, mode
             first, second = getattr(once[name], column), getattr(decisions, column)
             assert (first is None) == (second is None)
             if isinstance(first, Coded):
-                assert first.names == second.names and np.array_equal(first.codes, second.codes)
+                assert first.names == second.names
+                assert np.array_equal(first.codes, second.codes)
             elif first is not None:
                 np.testing.assert_allclose(first, second, rtol=1e-5)
 

@@ -438,7 +438,7 @@ class _Shard(Sampler[list[tuple[int, int]]]):
         return ((number, piece) for number, piece in enumerate(self.pieces) if piece.set in self.sets)
 
     def shown_before(self, number: int) -> int | None:
-        """Return the number of the piece, of the chosen sets, that has the same images as this one; None if none has."""
+        """Return the number of an earlier piece of a chosen set that has the same images; None if none has."""
         earlier = self.before.get(number)
         return earlier if earlier is not None and self.pieces[earlier].set in self.sets else None
 
