@@ -9,14 +9,17 @@ Answers: What is a method, and what does it implement?
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.algorithms.requests import NEEDS, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
@@ -30,12 +33,9 @@ if TYPE_CHECKING:
     from biasbed.config import Optim
     from biasbed.networks import Network
     from biasbed.tasks import Task
-from dataclasses import field
-
-from torch.nn.parallel import DistributedDataParallel
 
 Optimizer = torch.optim.Optimizer
-Load = Callable[[str, str], nn.Module]  # of a backbone's name and its initial weights
+MakeModule = Callable[[str, str], nn.Module]  # from a backbone's name and its initial weights
 
 
 @dataclass
@@ -53,32 +53,34 @@ class Progress:
     @property
     def fraction(self) -> float:
         """Fraction of the stage that is done, in [0, 1)."""
-        return self._done / self._total
+        return self._steps_done / self._total_steps
 
-    def is_past(self, part: float) -> bool:
-        """Return True from the step on at which a restart in `optim.restarts` at the same part would happen."""
-        return self._done >= round(part * self._total)
+    def is_past(self, fraction: float) -> bool:
+        """Return True once this fraction of the stage is done, rounded to a step as `optim.restarts` are."""
+        return self._steps_done >= round(fraction * self._total_steps)
 
     @property
-    def _done(self) -> int:
+    def _steps_done(self) -> int:
         return self.epoch * self.steps_per_epoch + self.step
 
     @property
-    def _total(self) -> int:
+    def _total_steps(self) -> int:
         return self.epochs * self.steps_per_epoch if self.total is None else self.total
 
 
 @dataclass
 class Notes:
-    """Correct training decisions and named numbers that `losses` reports beside the loss."""
+    """Numbers that `losses` reports beside the loss."""
 
-    correct: Tensor | None = None
-    values: dict[str, list[Tensor]] = field(default_factory=dict)
+    correct: Tensor | None = None  # number of correct training decisions; None if none were observed
+    values: dict[str, list[Tensor]] = field(default_factory=dict)  # by name, one for each part of a step
 
     def add(self, notes: Notes) -> None:
-        """Add the reports of one part of a step."""
-        if notes.correct is not None:
-            self.correct = notes.correct if self.correct is None else self.correct + notes.correct
+        """Add what one part of a step reports."""
+        if self.correct is None:
+            self.correct = notes.correct
+        elif notes.correct is not None:
+            self.correct = self.correct + notes.correct
         for name, values in notes.values.items():
             self.values.setdefault(name, []).extend(values)
 
@@ -90,10 +92,11 @@ class Runtime:
     optimizers: dict[str, Optimizer] = field(default_factory=dict)
     ddp: DistributedDataParallel | None = None
     notes: Notes = field(default_factory=Notes)  # reports since the engine last took them
-    draws: tuple[Any] | None = None  # return value of `Algorithm.draw` for the current call of `losses`
-    weight: Tensor | None = None  # `Progress.weight` for the current call of `losses`
-    frozen: list[str] = field(default_factory=list)  # modules, by name
-    released: list[str] = field(default_factory=list)  # modules and optimizers, by name
+    # During a call of `losses`: what `Algorithm.draw` returned (which may be None), and `Progress.weight`.
+    draws: tuple[Any] | None = None
+    weight: Tensor | None = None
+    frozen: list[str] = field(default_factory=list)  # names of modules
+    released: list[str] = field(default_factory=list)  # names of modules and optimizers
 
 
 Objective = tuple[Tensor, Iterable[Tensor]]  # a loss, and the parameters that it is differentiated by
@@ -106,8 +109,8 @@ def no_prepared_network(name: str) -> nn.Module:
     raise LookupError(f"no prepared network '{name}' was provided")
 
 
-def load_nothing(load: Load) -> nn.Module:
-    """Raise LookupError: there is nothing to load beside the network."""
+def load_no_module(make: MakeModule) -> nn.Module:
+    """Raise LookupError: algorithms that only predict load nothing beside the network."""
     raise LookupError("nothing to load was provided")
 
 
@@ -129,7 +132,8 @@ class Setup:
     features: Callable[[Network, Tensor], Tensor] = compute_features
     clip: float | None = None  # largest norm of each optimizer's gradient (`optim.clip`)
     classes: tuple[str, ...] = ()  # names of the classes that are learned
-    load: Callable[[Load], nn.Module] = load_nothing  # calls a function with backbone and init; sends what it returns
+    # load(make): make(backbone, init) with the configured names, on the device
+    load: Callable[[MakeModule], nn.Module] = load_no_module
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,10 @@ class Algorithm(nn.Module):
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
         """Return the names in `requests.NEEDS` that the method needs of its training data with these settings."""
-        stream_needs = (request.needs for request in cls.streams(hparams).values())
-        return (cls.columns(hparams) & set(NEEDS)).union(*stream_needs)
+        needs = cls.columns(hparams) & set(NEEDS)
+        for request in cls.streams(hparams).values():
+            needs |= request.needs
+        return needs
 
     @classmethod
     def columns(cls, hparams: Any) -> frozenset[str]:
@@ -245,7 +251,7 @@ class Algorithm(nn.Module):
         parts = batch.split(self.setup.accumulate)
         for number, part in enumerate(parts):
             share = len(part) / len(batch)
-            with self._synchronize(last=number == len(parts) - 1):
+            with self._exchange_gradients(is_last=number == len(parts) - 1):
                 losses = (self._runtime.ddp or self)(part)
                 total = torch.stack([at_least_fp32(loss) for loss in losses.values()]).sum()
                 self.setup.precision.scale(total * (share * self.progress.weight)).backward()
@@ -308,15 +314,18 @@ class Algorithm(nn.Module):
         terms: dict[str, Tensor] = {}
         parts = batch.split(self.setup.accumulate)
         for number, part in enumerate(parts):
-            for losses in self._groups(part, objectives):
+            is_last = number == len(parts) - 1
+            for losses in self._groups_of_losses(part, objectives):
                 names = list(losses)
                 self._differentiate(losses, len(part) / len(batch), sums, terms)
-                if number == len(parts) - 1:
-                    yield self._average({name: sums.pop(name) for name in names}), {name: terms[name] for name in names}
+                if is_last:
+                    gradients = self._average_gradients({name: sums.pop(name) for name in names})
+                    yield gradients, {name: terms[name] for name in names}
 
-    def _groups(
+    def _groups_of_losses(
         self, batch: Batch, objectives: Callable[[Batch], Iterator[dict[str, Objective]]]
     ) -> Iterator[dict[str, Objective]]:
+        """Yield the groups of losses of a part of the batch, each computed under autocast."""
         with self.setup.precision.autocast():
             groups = objectives(batch)
         while True:
@@ -331,18 +340,18 @@ class Algorithm(nn.Module):
     ) -> None:
         """Add the gradients of a part of the batch to `sums` and its losses to `terms`. Empties `losses`.
 
-        A loss is deleted once it is differentiated, and its graph with it.
+        A loss is deleted once it is differentiated, and its graph with it. share: the part's share of the batch.
         """
         for name in list(losses):
-            loss, differentiated = losses.pop(name)
-            parameters = list(differentiated)
+            loss, iterable = losses.pop(name)
+            parameters = list(iterable)
             scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))
             raw = torch.autograd.grad(scaled, parameters, retain_graph=bool(losses), allow_unused=True)
             dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, raw, strict=True)]
             sums[name] = [a + b for a, b in zip(sums[name], dense, strict=True)] if name in sums else dense
             terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
 
-    def _average(self, sums: dict[str, list[Tensor]]) -> Gradients:
+    def _average_gradients(self, sums: dict[str, list[Tensor]]) -> Gradients:
         """Return the gradients' means over processes, unscaled."""
         averaged = iter(self.group.mean_all(list(itertools.chain(*sums.values()))))
         unscale = self.setup.precision.unscale
@@ -389,7 +398,7 @@ class Algorithm(nn.Module):
         self._runtime.notes.add(Notes(values={name: [at_least_fp32(value.detach())]}))
 
     def mean_of_all(self, means: Tensor) -> Tensor:
-        """Return means [...] over *all* processes' examples from this process's means, for use in a loss.
+        """Return means [...] over *all* processes' examples, for use in a loss. means: those of this process.
 
         Any function of them is a loss of the whole batch: its value is the same on every process, and `grads` and DDP
         compute its gradient.
@@ -515,17 +524,19 @@ class Algorithm(nn.Module):
         self, stage: Stage, optim: Optim, step: int, total: int, steps_per_epoch: int, weight: float = 1.0
     ) -> None:
         """Set progress and learning rate before an update. total: steps of the stage. weight: as of `Progress`."""
-        epoch, within = divmod(step, steps_per_epoch)
-        epochs = max(1, -(-total // steps_per_epoch))
-        self.progress = Progress(stage.name, epoch, epochs, within, steps_per_epoch, weight, total)
-        first, length = stage.schedule_steps(total)
-        usual_rate = rate_factor(optim, first + step, length, steps_per_epoch)
-        self.set_rate(usual_rate if stage.rate is None else stage.rate(step / total))
+        epoch, step_of_epoch = divmod(step, steps_per_epoch)
+        epochs = max(1, math.ceil(total / steps_per_epoch))
+        self.progress = Progress(stage.name, epoch, epochs, step_of_epoch, steps_per_epoch, weight, total)
+        if stage.rate is None:
+            schedule = stage.schedule_steps(total)
+            self.set_rate(rate_factor(optim, schedule.first + step, schedule.total, steps_per_epoch))
+        else:
+            self.set_rate(stage.rate(step / total))
 
     def end_step(self, stage: Stage, optim: Optim, step: int, following: int, total: int) -> None:
-        """Reset the optimizers if the schedule begins anew after this step and before or at the following one."""
-        first, length = stage.schedule_steps(total)
-        if stage.rate is None and has_restart(optim, first + step, first + following, length):
+        """Reset the optimizers if the schedule restarts after this step and before or at the following one."""
+        schedule = stage.schedule_steps(total)
+        if stage.rate is None and has_restart(optim, schedule.first + step, schedule.first + following, schedule.total):
             self.reset_optimizers()
 
     def set_rate(self, factor: float) -> None:
@@ -543,7 +554,7 @@ class Algorithm(nn.Module):
         for name, state in states.items():
             self.optimizer(name).load_state_dict(state)
 
-    def _synchronize(self, last: bool) -> Any:
-        """Return a context in which DDP exchanges gradients only with the last of the accumulated parts."""
+    def _exchange_gradients(self, is_last: bool) -> Any:
+        """Return a context for the backward pass of an accumulated part: DDP exchanges gradients with the last only."""
         ddp = self._runtime.ddp
-        return torch.enable_grad() if ddp is None or last else ddp.no_sync()
+        return contextlib.nullcontext() if ddp is None or is_last else ddp.no_sync()

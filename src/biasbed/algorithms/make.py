@@ -55,7 +55,7 @@ def make_algorithm(
         features=features,
         clip=config.optim.clip,
         classes=tuple(classes),
-        load=lambda load: group.send_module(load(config.backbone, config.init)),
+        load=lambda make: group.send_module(make(config.backbone, config.init)),
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
@@ -120,7 +120,9 @@ def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., n
 
 def mean_std(config: Config) -> networks.MeanStd | None:
     """Return the mean and std that a config sets. None if they follow the weights."""
-    return None if config.mean == "auto" or config.std == "auto" else networks.MeanStd(config.mean, config.std)
+    if config.mean == "auto" or config.std == "auto":
+        return None
+    return networks.MeanStd(config.mean, config.std)
 
 
 class Trained(NamedTuple):
@@ -152,8 +154,9 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         vouched = algorithms.REGISTRY.vouched(values.get("algorithm"), method, where)
         cls = config_class(Config, algorithms.load(vouched).HParams)
         general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
-        kept = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
-        general |= {} if kept is None else {"mean": kept.mean, "std": kept.std}
+        stored = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
+        if stored is not None:
+            general |= {"mean": stored.mean, "std": stored.std}
         config = build(cls, {**general, "algorithm": vouched, "init": "scratch"})
         networks.require_cached(config.backbone)
         data = _train_data(state["train_data"], len(classes))
@@ -167,14 +170,15 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         raise error from None
     except Exception as error:  # the file may hold anything, and the user's own method may raise anything
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
-    how = kept or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))
-    return Trained(algorithm.eval(), config, classes, values, task, how)
+    normalisation = stored or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))
+    return Trained(algorithm.eval(), config, classes, values, task, normalisation)
 
 
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
     """Return the facts about the training data. Raises ValueError if they don't fit the number of classes."""
     data = TrainData(**values)
-    least = {name: 0 if name == "num_biases" else 1 for name in values}
-    if data.num_classes != classes or not all(isinstance(n, int) and n >= least[name] for name, n in values.items()):
+    counts = (data.num_examples, data.num_classes, data.num_domains, data.num_biases)
+    are_counts = all(isinstance(count, int) for count in counts)
+    if not are_counts or data.num_classes != classes or min(counts[:3]) < 1 or data.num_biases < 0:
         raise ValueError(f"it has {classes} classes, but describes its training data as {data}")
     return data
