@@ -14,7 +14,7 @@ from PIL import Image
 from biasbed.data.source import Source
 from biasbed.datasets import biased, metadata_csv
 from biasbed.datasets.biased import Division, DivisionRequest
-from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
+from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _draw_parts, color_digits
 from biasbed.datasets.figures import Figures
 from biasbed.datasets.mnist import Digits
 from biasbed.errors import UsageError
@@ -60,12 +60,12 @@ PUBLISHED |= {5: (42750, 2250, 4750, 250), 20: (36000, 9000, 4000, 1000)}
 @pytest.mark.parametrize("severity", PUBLISHED)
 def test_images_of_each_part_are_as_many_as_published(severity: float) -> None:
     labels = np.concatenate([np.arange(60_000) % 10, np.arange(10_000) % 10])
-    own = _divided(Digits(np.zeros((0, 28, 28), np.uint8), labels, (60_000, 10_000), ""), 0)
+    own = _draw_parts(Digits(np.zeros((0, 28, 28), np.uint8), labels, (60_000, 10_000), ""), 0)
     assert not set(own["train"]) & set(own["val"])
     counts: list[int] = []
     for part in ("train", "val"):
         y = labels[own[part]]
-        conflicting = int((biased.drawn_biases(y, severity, 10, np.random.default_rng(0)) != y).sum())
+        conflicting = int((biased.draw_biases(y, severity, 10, np.random.default_rng(0)) != y).sum())
         counts += [len(y) - conflicting, conflicting]
     assert tuple(counts) == PUBLISHED[severity]
     assert len(own["test"]) == 10_000
@@ -100,7 +100,7 @@ def test_colored_mnist_of_files(tmp_path: Path) -> None:
 
 def test_a_colour_is_never_brighter_than_can_be_shown() -> None:
     white = np.full((2, 28, 28), 255, np.uint8)
-    found = colored(white, np.array([0, 0]), np.array([[5.0, -5, 0], [0, 0, 0]]))
+    found = color_digits(white, np.array([0, 0]), np.array([[5.0, -5, 0], [0, 0, 0]]))
     assert found[0, :, 0, 0].tolist() == [255, 0, int(255 * 0.16857534646987915)]
     assert found[1, :, 0, 0].tolist() == [250, 79, 42]
 
@@ -202,21 +202,21 @@ def test_validation_images_are_halved_by_group() -> None:
     """One more selects; the seed of the data draws, and nothing else changes."""
     wanted = DivisionRequest(20.0, 0, 16)
     whole = biased.DATA_SETS.make("figures", Path).parts(Path(), wanted)
-    one, again, other = (biased.halved(whole, seed) for seed in (0, 0, 1))
-    assert one.lent is not None
+    one, again, other = (biased.halve_validation(whole, seed) for seed in (0, 0, 1))
+    assert one.validation_half is not None
     assert (one.train, one.test) == (whole.train, whole.test)
     assert list(one.validation.ids) == list(again.validation.ids) != list(other.validation.ids)
-    assert sorted([*one.validation.ids, *one.lent.ids]) == sorted(whole.validation.ids)
+    assert sorted([*one.validation.ids, *one.validation_half.ids]) == sorted(whole.validation.ids)
 
     def sizes(source: Source) -> np.ndarray:
         assert source.bias is not None
         return np.bincount(source.y * len(source.classes) + source.bias, minlength=len(source.classes) ** 2)
 
-    assert (sizes(one.validation) - sizes(one.lent)).tolist() == (sizes(whole.validation) % 2).tolist()
-    assert one.listing().count(",validation_half,") == len(one.lent)
-    unknown = biased.halved(replace(whole, validation=replace(whole.validation, bias=None)), 0)
-    assert unknown.lent is not None
-    assert len(unknown.lent) == len(whole.validation) // 2
+    assert (sizes(one.validation) - sizes(one.validation_half)).tolist() == (sizes(whole.validation) % 2).tolist()
+    assert one.listing().count(",validation_half,") == len(one.validation_half)
+    unknown = biased.halve_validation(replace(whole, validation=replace(whole.validation, bias=None)), 0)
+    assert unknown.validation_half is not None
+    assert len(unknown.validation_half) == len(whole.validation) // 2
 
 
 def test_waterbirds_as_released(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from biasbed.data.corruptions import find
 from biasbed.data.source import MemorySource
 from biasbed.datasets import biased
 from biasbed.datasets.biased import Division, DivisionRequest
-from biasbed.datasets.corrupted_cifar10 import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, drawn
+from biasbed.datasets.corrupted_cifar10 import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, draw_part
 from biasbed.suites import open_suite
 from biasbed.training.resolve import resolve
 from helpers.cifar_files import make_batches
@@ -55,11 +55,11 @@ def test_images_of_each_class_at_the_published_shares(severity: float, train: in
     source = released()
     rows: dict[str, np.ndarray] = {}
     for part, per_class, expected in (("train", 4500, train), ("val", 500, validation)):
-        rows[part], bias = drawn(source, 0, part, severity)
+        rows[part], bias = draw_part(source, 0, part, severity)
         y = source.y[rows[part]]
         assert np.bincount(y).tolist() == [per_class] * 10
         assert np.bincount(y[bias != y]).tolist() == [expected] * 10
-    rows["test"], bias = drawn(source, 0, "test", None)
+    rows["test"], bias = draw_part(source, 0, "test", None)
     cells = np.bincount(source.y[rows["test"]] * 10 + bias)
     assert cells.tolist() == [100] * 100  # classes and corruptions are independent
     assert np.array_equal(np.sort(np.concatenate(list(rows.values()))), np.arange(60_000))

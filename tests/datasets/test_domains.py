@@ -11,7 +11,7 @@ import pytest
 
 from biasbed.data.folders import FolderSource
 from biasbed.datasets import domainbed
-from biasbed.datasets.domains import DATA_SETS, DomainDataSet, united
+from biasbed.datasets.domains import DATA_SETS, DomainDataSet, unite_domains
 from biasbed.errors import UsageError
 from helpers.domain_tree import data_set, make_domains
 
@@ -157,14 +157,14 @@ def test_a_fingerprint_is_of_files_alone(change: Callable[[Path], None], pacs: P
 def test_domains_that_train_are_one_source(pacs: Path) -> None:
     sources = data_set("pacs", pacs).open_domains(pacs)
     parts = {name: sources[name].subset(range(3), name) for name in ("sketch", "cartoon")}
-    whole = united(parts, "pacs")
+    whole = unite_domains(parts, "pacs")
     assert isinstance(whole, FolderSource)
     assert whole.domains == ("sketch", "cartoon")
     np.testing.assert_array_equal(whole.domain, [0, 0, 0, 1, 1, 1])
     np.testing.assert_array_equal(whole.y, [0, 0, 1] * 2)
     assert list(whole.ids)[::3] == ["sketch/cat/0.png", "cartoon/cat/0.png"]
     assert whole.load(4).shape == (3, 4, 4)
-    alone = united({"photo": sources["photo"]}, "pacs")
+    alone = unite_domains({"photo": sources["photo"]}, "pacs")
     assert alone.ids[0] == "photo/cat/0.png"
     assert alone.load(0).shape == (3, 4, 4)
 

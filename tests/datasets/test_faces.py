@@ -109,9 +109,10 @@ PUBLISHED = {0.5: (45, 5), 1: (90, 10), 2: (180, 20), 5: (450, 50), 20: (1800, 2
 def test_the_published_counts(severity: float) -> None:
     y, bias = np.repeat([0, 0, 1, 1], 11_000), np.repeat([0, 1, 0, 1], 11_000)
     whole = FolderSource(name="ffhq", classes=CLASSES, y=y, bias=bias, ids=["a.png"] * len(y), root=Path())
-    rows = ComposedBFFHQ()._draw(whole, severity, np.random.default_rng(0))
+    rows = ComposedBFFHQ()._draw_parts(whole, severity, np.random.default_rng(0))
     training, validating = PUBLISHED[severity]
-    assert {part: [len(own) for own in found] for part, found in rows.items()} == {
+    group = 2 * y + (bias != y)
+    assert {part: np.bincount(group[part_rows]).tolist() for part, part_rows in rows.items()} == {
         "train": [9000 - training, training] * 2,
         "val": [1000 - validating, validating] * 2,
         "test": [500] * 4,

@@ -47,8 +47,8 @@ def test_bicubic_is_another_rotation(data_dir: Path) -> None:
 def test_smaller_images_are_means(size: int, by_hand: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 2, 28, 28), dtype=np.uint8)
     exact = images.reshape(5, 2, size, by_hand, size, by_hand).astype(float).mean((3, 5))
-    assert np.abs(mnist.pooled(images, size) - exact).max() <= 0.5
-    assert mnist.pooled(images, 28) is images
+    assert np.abs(mnist.shrink_by_means(images, size) - exact).max() <= 0.5
+    assert mnist.shrink_by_means(images, 28) is images
 
 
 # --- domains ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from biasbed import measures, record
 from biasbed.data.names import Coded, Names
-from biasbed.datasets.classes import cue_classes, image_name
+from biasbed.datasets.classes import image_name, parse_cue_classes
 from biasbed.evaluation import report
 from biasbed.evaluation.calibration import ece
 from biasbed.evaluation.decisions import SHORTCUT, Decisions
@@ -32,7 +32,7 @@ from biasbed.evaluation.intervals import ratio_interval
     ],
 )
 def test_cues_are_read_from_names(name: str, expected: tuple[str, str] | None) -> None:
-    assert cue_classes(name) == expected
+    assert parse_cue_classes(name) == expected
 
 
 def test_an_experiment_s_prefix_and_folders_are_no_part_of_an_image_s_name() -> None:
@@ -45,7 +45,7 @@ def test_the_folder_of_every_real_stimulus_is_its_shape(shared: Path) -> None:
     images = list((shared / "data" / "cue-conflict").glob("*/*.png"))
     assert len(images) > 100
     for image in images:
-        found = cue_classes(image.name)
+        found = parse_cue_classes(image.name)
         assert found is not None
         assert found[0] == image.parent.name
 

@@ -10,9 +10,9 @@ from replays import Case
 
 def replay_colors(case: Case) -> None:
     for domain, disagreement in enumerate(mnist.DISAGREEMENT):
-        rows, of = mnist.dealt(case["perm"], 3)[domain], f"env{domain}."
+        rows, of = mnist.deal(case["perm"], 3)[domain], f"env{domain}."
         flips, colours = case[f"{of}draw.label_flip"], case[f"{of}draw.color_flip"]
-        x, y = mnist.colored(case["images"][rows], case["labels"][rows], flips, colours, disagreement)
+        x, y = mnist.color_digits(case["images"][rows], case["labels"][rows], flips, colours, disagreement)
         assert x.dtype == np.uint8
         np.testing.assert_array_equal(x, case[f"{of}x_uint8"])
         np.testing.assert_array_equal(y, case[f"{of}y"])
@@ -20,8 +20,8 @@ def replay_colors(case: Case) -> None:
 
 def replay_rotations(case: Case) -> None:
     for domain, angle in enumerate(mnist.ANGLES):
-        rows, of = mnist.dealt(case["perm"], 6)[domain], f"env{domain}."
-        np.testing.assert_array_equal(mnist.rotated(case["images"][rows], angle), case[f"{of}x_uint8"])
+        rows, of = mnist.deal(case["perm"], 6)[domain], f"env{domain}."
+        np.testing.assert_array_equal(mnist.rotate(case["images"][rows], angle), case[f"{of}x_uint8"])
         np.testing.assert_array_equal(case["labels"][rows], case[f"{of}y"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from biasbed.datasets.classes import CATEGORIES_16, cue_classes
+from biasbed.datasets.classes import CATEGORIES_16, parse_cue_classes
 from biasbed.evaluation.decisions import MEASURES, Decisions
 from replays import Case
 
@@ -34,7 +34,7 @@ def answers(case: Case) -> Decisions:
 
 def textures(case: Case) -> list[str]:
     """`0001_s5n_dnn_0_clock_00_clock2-truck2.png` -> truck."""
-    cues = [cue_classes(name) for name in case["imagename"].tolist()]
+    cues = [parse_cue_classes(name) for name in case["imagename"].tolist()]
     return [cue[1] for cue in cues if cue is not None]
 
 

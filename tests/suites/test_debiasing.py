@@ -42,7 +42,7 @@ def measured(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     images = np.zeros((len(rows["y"]), 3, 1, 1), np.uint8)
     ids = list(map(str, range(len(images))))
     source = MemorySource(name="a", classes=classes, y=rows["y"], bias=rows["bias"], ids=ids, images=images)
-    entry = EvaluationSet("a", biased.grouped(source), SquareResize(1), measures=debiasing.MEASURES)
+    entry = EvaluationSet("a", biased.with_groups(source), SquareResize(1), measures=debiasing.MEASURES)
     names = {column: [classes[number] for number in rows[column]] for column in ("y", "bias", "decision")}
     one = Decisions(
         *("me", "a", ids, names["y"], names["decision"], classes), bias=names["bias"], group=entry.source.group
@@ -122,10 +122,10 @@ def test_conflicting_images_of_a_class(severity: float, images: int, count: int)
 
 def test_images_that_conflict_do_so_at_every_larger_severity() -> None:
     y = np.repeat(np.arange(4), 50)
-    few, many = (biased.drawn_biases(y, s, 4, np.random.default_rng(3)) for s in (5, 20))
+    few, many = (biased.draw_biases(y, s, 4, np.random.default_rng(3)) for s in (5, 20))
     assert [int(((b != y) & (y == 2)).sum()) for b in (few, many)] == [3, 10]
     assert np.array_equal(few[few != y], many[few != y])
-    others = biased.drawn_biases(y, 90, 4, np.random.default_rng(3))
+    others = biased.draw_biases(y, 90, 4, np.random.default_rng(3))
     assert set(others[(y == 1) & (others != y)]) == {0, 2, 3}
 
 

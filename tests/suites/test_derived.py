@@ -16,7 +16,7 @@ from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.record import Derived, Protocol, SetRecord
 from biasbed.suites import derived
-from biasbed.suites.derived import checked, derivable, missing, values
+from biasbed.suites.derived import checked, missing, select_derivable, values
 from biasbed.suites.suite import OpenSuite
 from biasbed.training import job
 from helpers import toy_suite
@@ -118,9 +118,9 @@ def test_a_value_of_another_number_of_inputs_is_missing() -> None:
 
 
 def test_what_can_be_derived_without_some_sets() -> None:
-    assert derivable(CHAIN, metrics(a=1, b=1, c=1)) == CHAIN
-    assert derivable(CHAIN, metrics(a=1, b=1)) == CHAIN[:1]
-    assert derivable(CHAIN, metrics(a=1, c=1)) == ()
+    assert select_derivable(CHAIN, metrics(a=1, b=1, c=1)) == CHAIN
+    assert select_derivable(CHAIN, metrics(a=1, b=1)) == CHAIN[:1]
+    assert select_derivable(CHAIN, metrics(a=1, c=1)) == ()
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -17,7 +17,15 @@ import numpy as np
 from biasbed.data.folders import FolderSource, split
 from biasbed.data.listing import images_below, report_unreadable, scan
 from biasbed.datasets.base import Contents, OnDisk
-from biasbed.datasets.biased import ALIGNED, CONFLICTING, BiasedData, Division, DivisionRequest, in_turn, refuse_too_few
+from biasbed.datasets.biased import (
+    ALIGNED,
+    CONFLICTING,
+    BiasedData,
+    Division,
+    DivisionRequest,
+    interleave_classes,
+    refuse_too_few,
+)
 from biasbed.errors import UsageError
 
 CLASSES = ("climbing", "diving", "fishing", "pole vaulting", "racing", "throwing")
@@ -141,7 +149,7 @@ def _divide(y: np.ndarray, counts: tuple[int, ...], generator: np.random.Generat
     """Draw rows for a part per count; each part has the class shares of the images that the earlier parts leave."""
     parts, remaining = [], generator.permutation(len(y))
     for count in counts:
-        order = in_turn(y, remaining)
+        order = interleave_classes(y, remaining)
         parts.append(order[:count])
         remaining = order[count:]
     return parts

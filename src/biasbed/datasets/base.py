@@ -68,7 +68,7 @@ class OnDisk:
         """Return the first of the release's folders that contains some of the data set; None if there is none."""
         with report_unreadable():
             for location in self.release.folders:
-                folder = None if self._is_anothers(data_dir, location) else resolve(data_dir, location)
+                folder = None if self._is_of_another_data_set(data_dir, location) else resolve(data_dir, location)
                 if folder is not None and self._is_in(folder):
                     return folder
         return None
@@ -77,10 +77,10 @@ class OnDisk:
         """Return the data set's folder. Raises MissingData if there is none."""
         folder = self.find(data_dir)
         if folder is None:
-            raise MissingData(self.missing(data_dir))
+            raise MissingData(self.describe_missing(data_dir))
         return folder
 
-    def missing(self, data_dir: Path) -> str:
+    def describe_missing(self, data_dir: Path) -> str:
         """Describe in a line why the data set is missing: the expected folders, and archives that are not unpacked."""
         if not data_dir.is_dir():
             return f"data_dir={data_dir}: there is no such folder"
@@ -89,14 +89,14 @@ class OnDisk:
         text = f"'{self.name}' is not in {data_dir}: expected {first}{others}"
         if self.find(data_dir.absolute().parent) is not None:
             return f"{text}; give the folder above as data_dir, it has the data set"
-        packed = self.packed(data_dir)
+        packed = self.describe_archives(data_dir)
         return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
 
-    def packed(self, data_dir: Path) -> str:
+    def describe_archives(self, data_dir: Path) -> str:
         """Describe the archives of the release, or the shards, that are not unpacked; empty if there are none."""
         archives: set[Path] = set()
         with report_unreadable():
-            for folder in self._around(data_dir):
+            for folder in self._archive_folders(data_dir):
                 archives.update(self._archives_in(folder))
                 if has_shards(folder):
                     return f"{folder}: {UNPACK}"
@@ -111,7 +111,7 @@ class OnDisk:
         """Describe the layout of the folder."""
         return self.release.layout
 
-    def listed(self, folder: Path) -> Iterable[Path]:
+    def listed_folders(self, folder: Path) -> Iterable[Path]:
         """Return the folders whose listings are cached (`data.listing_cache`)."""
         return (folder,)
 
@@ -123,11 +123,11 @@ class OnDisk:
         """Return True if the folder contains some of the data set."""
         return _holds_images(folder)
 
-    def _is_anothers(self, data_dir: Path, location: str) -> bool:
+    def _is_of_another_data_set(self, data_dir: Path, location: str) -> bool:
         """Return True for a split directly below data_dir if data_dir is named after another data set."""
         return location in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
 
-    def _around(self, data_dir: Path) -> Iterator[Path]:
+    def _archive_folders(self, data_dir: Path) -> Iterator[Path]:
         """Yield the folders in which an archive may be: data_dir, the release's existing folders and their parents."""
         yield data_dir
         for location in self.release.folders:

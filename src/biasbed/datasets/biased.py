@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -53,21 +53,15 @@ S = TypeVar("S", bound=Source)
 
 @dataclass(frozen=True)
 class DivisionRequest:
-    """Settings of a division into training, validation and test images.
+    """Settings of a division into training, validation and test images."""
 
-    severity: percentage of conflicting images in training and validation; None for the default. seed: of all draws.
-    image_size: of computed images. colour_noise: standard deviation of the colours of images that are coloured here.
-    corruption: severity of the corruptions that go with classes. frost: folder of frost's photographs, which may be
-    missing. prepare: returns the command that prepares what it names for these images.
-    """
-
-    severity: float | None
-    seed: int
-    image_size: int
-    colour_noise: float = COLOUR_NOISE
-    corruption: int = CORRUPTION
-    frost: Path = Path("frost")
-    prepare: Callable[[str], str] = "biasbed prepare --what {}".format
+    severity: float | None  # percentage of conflicting images in training and validation; None for the default
+    seed: int  # of all draws
+    image_size: int  # of computed images, in pixels
+    colour_noise: float = COLOUR_NOISE  # standard deviation of the colours of images that are coloured here
+    corruption: int = CORRUPTION  # severity of the corruptions that go with classes
+    frost: Path = Path("frost")  # folder of frost's photographs, which may be missing
+    prepare: Callable[[str], str] = "biasbed prepare --what {}".format  # returns the command that prepares a product
 
     def severity_or(self, usual: float) -> float:
         """Return the severity in percent, by default `usual`."""
@@ -78,25 +72,23 @@ class DivisionRequest:
 class Division:
     """Training, validation and test images of a data set, with their bias labels if these are known.
 
-    Validation and test either both have bias labels or both have none. severity: that of the training images, in
-    percent. is_drawn: True if the seed divides the files, so that the division is recorded. remarks: messages to the
-    user. lent: validation images that were moved to training.
+    Validation and test either both have bias labels or both have none.
     """
 
     train: Source
     validation: Source
     test: Source
-    severity: float
-    is_drawn: bool = False
-    remarks: tuple[str, ...] = ()
-    lent: Source | None = None
+    severity: float  # of the training images, in percent
+    is_drawn: bool = False  # True if the seed divides the files, so that the division is recorded
+    remarks: tuple[str, ...] = ()  # messages to the user
+    validation_half: Source | None = None  # validation images that were moved to training (`halve_validation`)
 
     def listing(self) -> str:
         """Return a CSV table of all images: image, class, split and, if it is known, alignment."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["image", "class", "split", "alignment"])
-        parts = {"train": self.train, "val": self.validation, "test": self.test, HALF: self.lent}
+        parts = {"train": self.train, "val": self.validation, "test": self.test, HALF: self.validation_half}
         for split, source in parts.items():
             if source is None:
                 continue
@@ -130,18 +122,18 @@ class BiasedData:
         raise NotImplementedError
 
 
-def halved(parts: Division, seed: int) -> Division:
-    """Move half of the validation images of each class and bias value to training; the odd one stays."""
+def halve_validation(parts: Division, seed: int) -> Division:
+    """Move half of the validation images of each class and bias value to `validation_half`; the odd one stays."""
     source = parts.validation
     order = np.random.default_rng([seed, *HALF.encode()]).permutation(len(source))
     labels = source.y[order] if source.bias is None else np.stack([source.y, source.bias], axis=1)[order]
     group = np.unique(labels, axis=0, return_inverse=True)[1]
-    is_lent = np.zeros(len(order), dtype=bool)
+    is_moved = np.zeros(len(order), dtype=bool)
     for number in np.unique(group):
-        is_lent[order[group == number][1::2]] = True
-    validation = source.subset(np.flatnonzero(~is_lent), source.name)
-    lent = source.subset(np.flatnonzero(is_lent), HALF)
-    return replace(parts, validation=validation, lent=lent, is_drawn=True)
+        is_moved[order[group == number][1::2]] = True
+    validation = source.subset(np.flatnonzero(~is_moved), source.name)
+    half = source.subset(np.flatnonzero(is_moved), HALF)
+    return replace(parts, validation=validation, validation_half=half, is_drawn=True)
 
 
 # --- choice of conflicting images -------------------------------------------------------------------------------------
@@ -152,7 +144,7 @@ def number_of_conflicting(severity: float, images: int) -> int:
     return math.ceil(round(severity * images / 100, 9))  # rounding errors must not add an image
 
 
-def refuse_tiny(name: str, severity: float, images: int) -> None:
+def refuse_tiny_severity(name: str, severity: float, images: int) -> None:
     """Raise UsageError if the severity is less than half an image of a class: one image would be far more."""
     if severity * images < 50:
         raise UsageError(
@@ -161,11 +153,11 @@ def refuse_tiny(name: str, severity: float, images: int) -> None:
         )
 
 
-def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw the bias value [N] of images with the labels `y` [N]; conflicting images get each other value equally often.
+def draw_biases(y: np.ndarray, severity: float, classes: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw the bias value [N] of images with the labels `y` [N], so that `severity` percent of each class conflict.
 
-    With the same generator, an image that conflicts at one severity also conflicts at every larger one, with the same
-    value.
+    A conflicting image gets any other class's value with equal probability. With the same generator, an image that
+    conflicts at one severity also conflicts at every larger one, with the same value.
     """
     order, shift = generator.permutation(len(y)), generator.integers(1, classes, len(y))
     bias = y.astype(np.int64)
@@ -176,30 +168,37 @@ def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.ran
     return bias
 
 
-def held_out(y: np.ndarray, classes: int, most: int, name: str, generator: np.random.Generator) -> list[np.ndarray]:
-    """Draw the rows that train and those that validate: equally many images of each class, at most `most`.
+class HoldOut(NamedTuple):
+    """Rows of images that train and that validate, class by class."""
+
+    train: np.ndarray
+    validation: np.ndarray
+
+
+def draw_hold_out(y: np.ndarray, classes: int, most: int, name: str, generator: np.random.Generator) -> HoldOut:
+    """Draw equally many images of each class, at most `most`, and hold one in `HELD_OUT` of them out for validation.
 
     y: labels [N]. name: of the images, for the message. Raises UsageError if a class has too few images.
     """
     per_class = min(most, int(np.bincount(y, minlength=classes).min()))
-    held = per_class // HELD_OUT
-    if not held:
+    validating = per_class // HELD_OUT
+    if not validating:
         raise UsageError(f"{name} has {per_class} training images of a class here: at least {HELD_OUT} are needed")
     drawn = np.stack([generator.permutation(np.flatnonzero(y == label))[:per_class] for label in range(classes)])
-    return [drawn[:, held:].ravel(), drawn[:, :held].ravel()]
+    return HoldOut(drawn[:, validating:].ravel(), drawn[:, :validating].ravel())
 
 
-def in_turn(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Interleave the rows [n] by class: every leading part has the classes' overall shares, one of each class first.
+def interleave_classes(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Reorder rows [n] so that every leading part has the classes' overall shares; one row of each class comes first.
 
     The order within a class stays. y: labels [N] of all images.
     """
     labels = y[rows]
-    turn = np.empty(len(rows))
+    position = np.empty(len(rows))  # within the class, from 0 to 1
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        turn[members] = np.arange(len(members)) / len(members)
-    return rows[np.argsort(turn, kind="stable")]
+        position[members] = np.arange(len(members)) / len(members)
+    return rows[np.argsort(position, kind="stable")]
 
 
 def refuse_too_few(name: str, images: Mapping[str, tuple[int, int]]) -> None:
@@ -213,8 +212,8 @@ def refuse_too_few(name: str, images: Mapping[str, tuple[int, int]]) -> None:
         raise UsageError(f"too few images for '{name}': {'; '.join(lacking)}")
 
 
-def counted(source: Source) -> str:
-    """Describe how many images of each class are aligned and how many conflict."""
+def describe_counts(source: Source) -> str:
+    """Describe how many images of each class are aligned and how many conflict: `35 cat aligned, 5 cat conflicting`."""
     assert source.bias is not None
     is_aligned = source.bias == source.y
     counts = []
@@ -224,8 +223,8 @@ def counted(source: Source) -> str:
     return ", ".join(counts)
 
 
-def one_sided(source: Source, consequence: str = "scores of both kinds rest on other classes") -> str:
-    """Describe the classes with only aligned or only conflicting images, and the consequence; empty if none is."""
+def describe_one_sided(source: Source, consequence: str = "scores of both kinds rest on other classes") -> str:
+    """Describe which classes have only aligned or only conflicting images, and the consequence; empty if none has."""
     if source.bias is None:
         return ""
     kinds = {ALIGNED: source.bias == source.y, CONFLICTING: source.bias != source.y}
@@ -238,8 +237,8 @@ def one_sided(source: Source, consequence: str = "scores of both kinds rest on o
     return f"'{source.name}' has {' and '.join(lacking)}: {consequence}" if lacking else ""
 
 
-def grouped(source: S) -> S:
-    """Group the images by class and alignment, with these as the groups' roles.
+def with_groups(source: S) -> S:
+    """Return the source with images grouped by class and alignment (`cat-conflicting`), which are the groups' roles.
 
     Raises UsageError if there is no aligned or no conflicting image, because no AC score is defined then.
     """

@@ -6,6 +6,7 @@ import functools
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 
 @functools.cache
@@ -22,6 +23,7 @@ def imagenet_classes(subset: str = "") -> tuple[str, ...]:
 
 
 def is_wordnet_id(name: str) -> bool:
+    """Return True for a name like `n01440764`."""
     return re.fullmatch(r"n\d{8}", name) is not None
 
 
@@ -50,7 +52,7 @@ CATEGORIES_16 = tuple(_RANGES)
 
 
 def expand_ranges(text: str) -> tuple[int, ...]:
-    """Return the numbers of a text like `7-10 12`."""
+    """Return the numbers of a text: 7, 8, 9, 10, 12 for `7-10 12`."""
     columns: list[int] = []
     for item in text.split():
         first, _, last = item.partition("-")
@@ -59,18 +61,15 @@ def expand_ranges(text: str) -> tuple[int, ...]:
 
 
 _CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
-
-
+# Name of a trial's image (Geirhos et al. 2019, 2021): trial, experiment, subject, condition, category, number, image.
 _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
 
 
 def image_name(name: str, folders: int = 0) -> str:
     """Return the name of a stimulus without folders and without the six fields that an experiment puts before it.
 
-    folders: number of those above the image that the name keeps.
-
-    `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
-    the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
+    `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png`. folders: number of folders above the
+    image that the name keeps.
     """
     *above, base = name.replace("\\", "/").split("/")
     match = _TRIAL.fullmatch(base)
@@ -78,10 +77,20 @@ def image_name(name: str, folders: int = 0) -> str:
     return "/".join([*kept, match["image"] if match else base])
 
 
-def cue_classes(name: str) -> tuple[str, str] | None:
-    """Parse (shape's class, texture's class) from `.../airplane1-bicycle2.png`, prefixed or not, or return None."""
+class CueClasses(NamedTuple):
+    """Classes of the two cues in an image."""
+
+    shape: str
+    texture: str
+
+
+def parse_cue_classes(name: str) -> CueClasses | None:
+    """Parse the classes from a name like `.../airplane1-bicycle2.png`, with or without fields of an experiment.
+
+    Returns None for other names.
+    """
     match = _CUES.fullmatch(image_name(name))
-    return (match["shape"], match["texture"]) if match else None
+    return CueClasses(match["shape"], match["texture"]) if match else None
 
 
 @functools.cache

@@ -19,8 +19,16 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted, drawn_biases, held_out, refuse_tiny
-from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
+from biasbed.datasets.biased import (
+    BiasedData,
+    Division,
+    DivisionRequest,
+    describe_counts,
+    draw_biases,
+    draw_hold_out,
+    refuse_tiny_severity,
+)
+from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, shrink_by_means
 
 CLASSES = tuple(map(str, range(10)))
 SEVERITY = 5.0  # default, in percent
@@ -58,41 +66,45 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)
         size = SIZE if SIZE % request.image_size else request.image_size
-        made = functools.partial(_images, self.digits(data_dir), request.seed, size, request.colour_noise)
-        train = made("train", share)
-        refuse_tiny(self.name, share, len(train) // len(CLASSES))
-        return Division(train, made("val", share), made("test", None), share)
+        make = functools.partial(_make_part, self.digits(data_dir), request.seed, size, request.colour_noise)
+        train = make("train", share)
+        refuse_tiny_severity(self.name, share, len(train) // len(CLASSES))
+        return Division(train, make("val", share), make("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
         contents = self.file_contents(data_dir, lambda digits: record.digest(digits.sha256))
         parts = self.parts(data_dir, DivisionRequest(SEVERITY, 0, SIZE))
-        remark = f"at {SEVERITY:g} % trains {counted(parts.train)}"
+        remark = f"at {SEVERITY:g} % trains {describe_counts(parts.train)}"
         return dataclasses.replace(contents, remarks=(*contents.remarks, remark))
 
 
 @functools.lru_cache(maxsize=8)
-def _images(digits: Digits, seed: int, size: int, noise: float, part: str, severity: float | None) -> MemorySource:
-    """Make one part, ordered by class; without a severity, colours are independent of the class."""
-    rows = _divided(digits, seed)[part]
+def _make_part(digits: Digits, seed: int, size: int, noise: float, part: str, severity: float | None) -> MemorySource:
+    """Make the images of one part, ordered by class.
+
+    severity: None for the test, whose colours are independent of the class.
+    """
+    rows = _draw_parts(digits, seed)[part]
     y, generator = digits.labels[rows], np.random.default_rng([seed, *f"colored_mnist_10 {part}".encode()])
     if severity is None:
         bias = generator.integers(0, len(CLASSES), len(rows))
     else:
-        bias = drawn_biases(y, severity, len(CLASSES), generator)
-    images = colored(digits.images[rows], bias, noise * generator.standard_normal((len(rows), 3)))
+        bias = draw_biases(y, severity, len(CLASSES), generator)
+    images = color_digits(digits.images[rows], bias, noise * generator.standard_normal((len(rows), 3)))
     ids = [digits.name(number) for number in rows]
     name = {"train": "colored_mnist_10", "val": "colored_mnist_10_val", "test": "colored_mnist_10_test"}[part]
-    return MemorySource(name=name, classes=CLASSES, y=y, ids=ids, bias=bias, images=pooled(images, size))
+    return MemorySource(name=name, classes=CLASSES, y=y, ids=ids, bias=bias, images=shrink_by_means(images, size))
 
 
-def _divided(digits: Digits, seed: int) -> dict[str, np.ndarray]:
+def _draw_parts(digits: Digits, seed: int) -> dict[str, np.ndarray]:
     """Return the numbers of the digits in each part; the seed draws train and val. Raises UsageError for too few."""
-    first, generator = digits.parts[0], np.random.default_rng([seed, *b"colored_mnist_10 parts"])
-    train, validation = held_out(digits.labels[:first], len(CLASSES), PER_CLASS, "MNIST", generator)
-    return {"train": train, "val": validation, "test": np.arange(first, len(digits.labels))}
+    training_digits, generator = digits.parts[0], np.random.default_rng([seed, *b"colored_mnist_10 parts"])
+    labels = digits.labels[:training_digits]
+    train, validation = draw_hold_out(labels, len(CLASSES), PER_CLASS, "MNIST", generator)
+    return {"train": train, "val": validation, "test": np.arange(training_digits, len(digits.labels))}
 
 
-def colored(images: np.ndarray, bias: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def color_digits(images: np.ndarray, bias: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Colour grey images [n,28,28] by their bias values [n]: uint8 [n,3,28,28].
 
     noise: deviation [n,3] of red, green and blue from the colour's mean, with full intensity 1.

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from biasbed.datasets.biased import (
     BiasedData,
     Division,
     DivisionRequest,
-    counted,
-    drawn_biases,
-    held_out,
-    refuse_tiny,
+    describe_counts,
+    draw_biases,
+    draw_hold_out,
+    refuse_tiny_severity,
 )
 from biasbed.datasets.cifar import CIFAR10, SIDE, CIFAR10Train
 from biasbed.errors import UsageError
@@ -40,12 +40,12 @@ ORIGINAL = "original"  # stands for no corruption
 
 
 @dataclass(frozen=True)
-class ByBias:
-    """Corruption of images by their bias value: a corruption per value, the severity and the seed of the draws."""
+class CorruptionByBias:
+    """Corruption of images by their bias value."""
 
-    corruptions: tuple[str, ...]
+    corruptions: tuple[str, ...]  # one for each bias value
     severity: int
-    seed: int
+    seed: int  # of the corruptions' draws
     frost: Path  # folder of frost's photographs, if frost is one of the corruptions
 
     def corrupt(self, source: MemorySource, rows: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ class ByBias:
                 images[at] = corrupted.transpose(2, 0, 1)
         return images
 
-    def try_out(self) -> None:
+    def refuse_missing_files(self) -> None:
         """Raise UsageError if a corruption lacks its files or packages, before thousands of images are made."""
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         for name in self.corruptions:
@@ -96,19 +96,20 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share, source = request.severity_or(SEVERITY), self.open(data_dir)
-        recipe = ByBias(self.corruptions, request.corruption, request.seed, request.frost)
-        recipe.try_out()
-        refuse_tiny(self.name, share, len(drawn(source, request.seed, "train", share)[0]) // len(source.classes))
-        make = functools.partial(_images, self.name, source, recipe)
+        recipe = CorruptionByBias(self.corruptions, request.corruption, request.seed, request.frost)
+        recipe.refuse_missing_files()
+        train_images = len(draw_part(source, request.seed, "train", share).rows)
+        refuse_tiny_severity(self.name, share, train_images // len(source.classes))
+        make = functools.partial(_make_part, self.name, source, recipe)
         return Division(make("train", share), make("val", share), make("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
         contents, source = super().contents(data_dir), self.open(data_dir)
-        rows, bias = drawn(source, 0, "train", SEVERITY)
+        rows, bias = draw_part(source, 0, "train", SEVERITY)
         train = replace(source.subset(rows, self.name), bias=bias)
-        remarks = [f"at {SEVERITY:g} % trains {counted(train)}"]
+        remarks = [f"at {SEVERITY:g} % trains {describe_counts(train)}"]
         try:
-            ByBias(self.corruptions, CORRUPTION, 0, data_dir / "frost").try_out()
+            CorruptionByBias(self.corruptions, CORRUPTION, 0, data_dir / "frost").refuse_missing_files()
         except UsageError as error:
             remarks.append(f"training on it needs more than there is in {data_dir}: {error}")
         return dataclasses.replace(contents, remarks=(*contents.remarks, *remarks))
@@ -127,37 +128,46 @@ class CorruptedCIFAR10Type1(CorruptedCIFAR10):
 # --- draws and images -------------------------------------------------------------------------------------------------
 
 
-def drawn(source: MemorySource, seed: int, part: str, severity: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Draw (rows [n], bias values [n]) of a part; training and validation rows are in the order of the classes.
+class DrawnPart(NamedTuple):
+    """Images of a part and their bias values."""
+
+    rows: np.ndarray  # of the source [n]
+    bias: np.ndarray  # [n]
+
+
+def draw_part(source: MemorySource, seed: int, part: str, severity: float | None) -> DrawnPart:
+    """Draw the images of a part (train, val, test); training and validation rows are in the order of the classes.
 
     Without a severity each class has each bias value equally often, up to one. Both types of the data set have the same
     draws. Raises UsageError if a class has too few images.
     """
     generator = np.random.default_rng([seed, *b"corrupted_cifar10 parts"])
     is_test = np.array([name.startswith(CIFAR10().batches) for name in source.ids])
-    tested, others = np.flatnonzero(is_test), np.flatnonzero(~is_test)
+    test, others = np.flatnonzero(is_test), np.flatnonzero(~is_test)
     classes = len(source.classes)
-    train, validation = held_out(source.y[others], classes, PER_CLASS, "CIFAR-10", generator)
-    rows = {"train": others[train], "val": others[validation], "test": tested}[part]
+    train, validation = draw_hold_out(source.y[others], classes, PER_CLASS, "CIFAR-10", generator)
+    rows = {"train": others[train], "val": others[validation], "test": test}[part]
     generator = np.random.default_rng([seed, *f"corrupted_cifar10 {part}".encode()])
     if severity is not None:
-        return rows, drawn_biases(source.y[rows], severity, classes, generator)
+        return DrawnPart(rows, draw_biases(source.y[rows], severity, classes, generator))
     bias = np.empty(len(rows), dtype=np.int64)
     for label in range(classes):
         members = generator.permutation(np.flatnonzero(source.y[rows] == label))
         bias[members] = (label + np.arange(len(members))) % classes
-    return rows, bias
+    return DrawnPart(rows, bias)
 
 
 @functools.lru_cache(maxsize=3)
-def _images(name: str, source: MemorySource, recipe: ByBias, part: str, severity: float | None) -> MemorySource:
-    """Make one part; without a severity, the test."""
-    rows, bias = drawn(source, recipe.seed, part, severity)
+def _make_part(
+    name: str, source: MemorySource, recipe: CorruptionByBias, part: str, severity: float | None
+) -> MemorySource:
+    """Make the images of one part. severity: None for the test, in which biases are independent of the class."""
+    rows, bias = draw_part(source, recipe.seed, part, severity)
     y = source.y[rows]
     if severity is None:
         images = recipe.corrupt(source, rows, bias)
     else:  # aligned images are the same at every severity: reusing them takes a second instead of ten
-        images = _aligned(source, recipe, part).copy()
+        images = _make_aligned(source, recipe, part).copy()
         conflicting = np.flatnonzero(bias != y)
         images[conflicting] = recipe.corrupt(source, rows[conflicting], bias[conflicting])
     part_name = {"train": name, "val": f"{name}_val", "test": f"{name}_test"}[part]
@@ -166,7 +176,7 @@ def _images(name: str, source: MemorySource, recipe: ByBias, part: str, severity
 
 
 @functools.lru_cache(maxsize=2)
-def _aligned(source: MemorySource, recipe: ByBias, part: str) -> np.ndarray:
+def _make_aligned(source: MemorySource, recipe: CorruptionByBias, part: str) -> np.ndarray:
     """Make the images of a part with all of them aligned: uint8 [n,3,32,32]."""
-    rows, _ = drawn(source, recipe.seed, part, 0.0)
+    rows, _ = draw_part(source, recipe.seed, part, 0.0)
     return recipe.corrupt(source, rows, source.y[rows])

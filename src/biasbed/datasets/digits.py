@@ -81,13 +81,17 @@ def _read_rows() -> Floats:
     return np.column_stack([digits.data, digits.target])
 
 
-def bitmaps(part: str, seed: int) -> Integers:
-    """Draw the numbers of the bitmaps in one part [10, per class]."""
+def draw_bitmaps(part: str, seed: int) -> Integers:
+    """Draw the numbers of the bitmaps in one part [10, per class], a row per class."""
     _, target = _bitmaps()
     rng = generator("parts", seed)
-    order = np.stack([rng.permutation(np.flatnonzero(target == c))[: sum(PARTS.values())] for c in range(len(CLASSES))])
-    ends = np.cumsum(list(PARTS.values()))[:-1]
-    return dict(zip(PARTS, np.split(order, ends, axis=1), strict=True))[part]
+    orders = [rng.permutation(np.flatnonzero(target == label)) for label in range(len(CLASSES))]
+    start = 0
+    for name, count in PARTS.items():
+        if name == part:
+            return np.stack([order[start : start + count] for order in orders])
+        start += count
+    raise KeyError(part)
 
 
 def _heights(rng: Generator, numbers: Integers, size: int, blur: float = 0.55) -> Floats:
@@ -107,19 +111,20 @@ def _heights(rng: Generator, numbers: Integers, size: int, blur: float = 0.55) -
     return hills
 
 
-def _inside(height: Floats, level: float) -> Floats:
-    """Approximate the distance to the contour at `level` in pixels to first order, positive inside."""
+def _distance_inside(height: Floats, level: float) -> Floats:
+    """Approximate each pixel's distance in pixels from the contour at `level`, positive inside, to first order."""
     dy, dx = np.gradient(height, axis=(1, 2))
     slope: Floats = np.maximum(np.hypot(dy, dx), 1e-3)
     return (height - level) / slope
 
 
-def _filled(height: Floats, level: float = LEVEL) -> Floats:
-    return np.clip(_inside(height, level) + 0.5, 0, 1)
+def _fill(height: Floats, level: float = LEVEL) -> Floats:
+    """Return the area inside the contour at `level` as a mask [n,size,size] in [0, 1] with smooth edges."""
+    return np.clip(_distance_inside(height, level) + 0.5, 0, 1)
 
 
-def _ridges(height: Floats) -> Floats:
-    """Draw ink along the ridges of the hills, i.e. the centre lines of the strokes (Steger 1998, section 2)."""
+def _draw_ridges(height: Floats) -> Floats:
+    """Draw ink [n,size,size] in [0, 1] along the ridges of the hills, where strokes have their centre (Steger 1998)."""
     size = height.shape[1]
     dy, dx = np.gradient(height, axis=(1, 2))
     dyy, dyx = np.gradient(dy, axis=(1, 2))
@@ -131,7 +136,7 @@ def _ridges(height: Floats) -> Floats:
     return np.clip((height - 0.3) / 0.1, 0, 1) * ink
 
 
-def _sketched(rng: Generator, ink: Floats) -> Floats:
+def _sketch(rng: Generator, ink: Floats) -> Floats:
     """Redraw ink with an unsteady hand: wobbling lines, varying pressure, paper grain."""
     n, size, _ = ink.shape
     drift = size / 60 * textures.field(rng, 2 * n, size, 1 / 16).reshape(2, n, size, size)
@@ -170,15 +175,17 @@ def _render(rng: Generator, mask: Floats, pattern: Floats, faint: float) -> Byte
     images = np.empty((n, 3, *mask.shape[1:]), np.uint8)
     for start in range(0, n, 256):  # in blocks that fit the cache
         at = slice(start, start + 256)
-        images[at] = _bytes(ground[at] + mask[at, None] * (figure[at] + swing[at] * pattern[at, None]))
+        images[at] = _to_bytes(ground[at] + mask[at, None] * (figure[at] + swing[at] * pattern[at, None]))
     return images
 
 
-def _bytes(image: Floats) -> Bytes:
+def _to_bytes(image: Floats) -> Bytes:
+    """Round and clip values in [0, 1] to uint8."""
     return np.clip(np.rint(image * 255), 0, 255).astype(np.uint8)
 
 
 def generator(purpose: str, seed: int) -> Generator:
+    """Make a generator for draws of one purpose, independent of those for other purposes."""
     return np.random.default_rng([seed, *purpose.encode()])
 
 
@@ -192,8 +199,8 @@ class _Recipe:
     part: str
     families: Mapping[str, Family]
     pairing: str  # `own`: texture = class; `other`: every other class in turn; `any`: the families in turn
-    copies: int = 1
-    faint: float = 0.0
+    copies: int = 1  # images of each bitmap
+    faint: float = 0.0  # share of images whose texture is weak
 
 
 _TEXTURED: Mapping[str, _Recipe] = {
@@ -205,9 +212,9 @@ _TEXTURED: Mapping[str, _Recipe] = {
     "stylized_train": _Recipe("train", {"paint": textures.paint}, "any", COPIES, FAINT),
 }
 _DRAWINGS: Mapping[str, Callable[[Generator, Floats], Floats]] = {
-    "silhouette": lambda rng, height: _filled(height),
-    "edge": lambda rng, height: np.clip(0.028 * height.shape[1] - np.abs(_inside(height, LEVEL)), 0, 1),
-    "sketch": lambda rng, height: _sketched(rng, _ridges(height)),
+    "silhouette": lambda rng, height: _fill(height),
+    "edge": lambda rng, height: np.clip(0.028 * height.shape[1] - np.abs(_distance_inside(height, LEVEL)), 0, 1),
+    "sketch": lambda rng, height: _sketch(rng, _draw_ridges(height)),
 }
 
 EVALUATION = ("in_domain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
@@ -225,58 +232,64 @@ def digits(split: str, seed: int = 0, image_size: int = IMAGE_SIZE) -> MemorySou
 
 
 def _textured_split(split: str, seed: int, size: int, recipe: _Recipe) -> MemorySource:
-    numbers = np.tile(bitmaps(recipe.part, seed), recipe.copies)
-    y = np.indices(numbers.shape)[0]
-    turn = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
-    others, any_ = (y + 1 + turn % (len(CLASSES) - 1)) % len(CLASSES), turn % len(recipe.families)
-    which = {"own": y, "other": others, "any": any_}[recipe.pairing]
-    source = textured(split, seed, size, numbers, which, recipe.families, recipe.faint)
+    """Make a split of figures with textures, as its recipe says."""
+    numbers = np.tile(draw_bitmaps(recipe.part, seed), recipe.copies)
+    indices = np.indices(numbers.shape)
+    y, column = indices[0], indices[1]
+    family = y
+    if recipe.pairing == "other":
+        family = (y + 1 + column % (len(CLASSES) - 1)) % len(CLASSES)
+    elif recipe.pairing == "any":
+        family = column % len(recipe.families)
+    source = make_textured(split, seed, size, numbers, family, recipe.families, recipe.faint)
     return replace(source, bias=None) if recipe.pairing == "any" else source
 
 
-def textured(
+def make_textured(
     split: str,
     seed: int,
     size: int,
     numbers: Integers,
-    which: Integers,
+    family: Integers,
     families: Mapping[str, Family] = FAMILIES,
     faint: float = FAINT,
 ) -> MemorySource:
-    """Make figures of the bitmaps `numbers` [10,n], a row per class, with textures of the families `which` [10,n].
+    """Make figures of the bitmaps `numbers` [10,n], a row per class, with textures of the families `family` [10,n].
 
     `bias` is the number of the family. faint: share of the images whose texture is weak.
     """
     rng = generator(split, seed)
-    mask = _filled(_heights(rng, numbers.ravel(), size))
-    images = _render(rng, mask, textures.patterns(rng, families, which.ravel(), size), faint)
-    names = [list(families)[number] for number in which.flat]
-    return _source(split, np.indices(numbers.shape)[0].ravel(), images, numbers.ravel(), names, which.ravel())
+    mask = _fill(_heights(rng, numbers.ravel(), size))
+    images = _render(rng, mask, textures.draw_patterns(rng, families, family.ravel(), size), faint)
+    names = [list(families)[number] for number in family.flat]
+    return _make_source(split, np.indices(numbers.shape)[0].ravel(), images, numbers.ravel(), names, family.ravel())
 
 
 def _drawn_split(split: str, seed: int, size: int) -> MemorySource:
+    """Make a split of black drawings on white: silhouettes, edges or sketches of the test bitmaps."""
     rng = generator(split, seed)
-    numbers = bitmaps("test", seed)
+    numbers = draw_bitmaps("test", seed)
     y = np.indices(numbers.shape)[0].ravel()
     blur = 0.7 if split == "sketch" else 0.55  # smoother hills have cleaner ridges
     ink = _DRAWINGS[split](rng, _heights(rng, numbers.ravel(), size, blur))
-    images = np.repeat(_bytes(1 - ink)[:, None], 3, axis=1)
-    return _source(split, y, images, numbers.ravel(), [split] * len(y), None)
+    images = np.repeat(_to_bytes(1 - ink)[:, None], 3, axis=1)
+    return _make_source(split, y, images, numbers.ravel(), [split] * len(y), None)
 
 
 def _texture_split(split: str, seed: int, size: int) -> MemorySource:
+    """Make the split of blotches with textures, without any digit."""
     rng = generator(split, seed)
     y = np.repeat(np.arange(len(CLASSES)), COPIES * PARTS["train"])
     field = textures.field(rng, len(y), size, 0.1)
-    blotches = _filled(field - np.quantile(field, 0.65, axis=(1, 2), keepdims=True), 0.0)  # as large as a digit
-    images = _render(rng, blotches, textures.patterns(rng, FAMILIES, y, size), 0.0)
-    return _source(split, y, images, None, [list(FAMILIES)[c] for c in y], y)
+    blotches = _fill(field - np.quantile(field, 0.65, axis=(1, 2), keepdims=True), 0.0)  # as large as a digit
+    images = _render(rng, blotches, textures.draw_patterns(rng, FAMILIES, y, size), 0.0)
+    return _make_source(split, y, images, None, [list(FAMILIES)[label] for label in y], y)
 
 
-def _source(
+def _make_source(
     split: str, y: Integers, images: Bytes, numbers: Integers | None, names: list[str], bias: Integers | None
 ) -> MemorySource:
     """Make the source; ids are `<class>/<number of the bitmap, if any>-<texture or style>-<row>`."""
-    digit = [""] * len(y) if numbers is None else [f"{number:04d}-" for number in numbers]
-    ids = [f"{CLASSES[y[i]]}/{digit[i]}{names[i]}-{i:04d}" for i in range(len(y))]
+    bitmaps = [""] * len(y) if numbers is None else [f"{number:04d}-" for number in numbers]
+    ids = [f"{CLASSES[y[row]]}/{bitmaps[row]}{names[row]}-{row:04d}" for row in range(len(y))]
     return MemorySource(name=split, classes=CLASSES, y=y, ids=ids, bias=bias, images=images)

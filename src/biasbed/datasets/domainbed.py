@@ -27,7 +27,7 @@ class PublishedDomains(FolderDomains):
                 folders[name] = path
         missing = [name for name in domains if name not in folders]
         if missing:
-            packed = self.packed(data_dir)
+            packed = self.describe_archives(data_dir)
             hint = f"; {packed}" if packed else nearest(missing[0], scan(folder).folders)
             self.refuse(folder, f"there is no folder of the domain {' or '.join(missing)}{hint}")
         return folders

@@ -81,7 +81,7 @@ class FolderDomains(DomainDataSet):
 
     def contents(self, data_dir: Path) -> Contents:
         domains = self.opened(data_dir)
-        source = united(domains, self.name)
+        source = unite_domains(domains, self.name)
         counts = {name: len(domain) for name, domain in domains.items()}
         comparison = self.compare(counts, len(source.classes))
         return Contents.from_source(
@@ -92,13 +92,13 @@ class FolderDomains(DomainDataSet):
         """Open the images of each domain; `origin` is their fingerprint, as suites draw parts of them by a seed."""
         folder = self.folder(data_dir)
         with report_unreadable():
-            folders = {name: self._undivided(path) for name, path in self.folders(folder, data_dir).items()}
+            folders = {name: self._class_root(path) for name, path in self.folders(folder, data_dir).items()}
             classes = self._classes(folder, {name: scan(path).folders for name, path in folders.items()})
         sources = {name: open_folder(path, name, classes) for name, path in folders.items()}
         return {name: replace(source, origin=source.fingerprint()) for name, source in sources.items()}
 
-    def listed(self, folder: Path) -> list[Path]:
-        return [self._undivided(folder / name) for name in scan(folder).folders]
+    def listed_folders(self, folder: Path) -> list[Path]:
+        return [self._class_root(folder / name) for name in scan(folder).folders]
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
         """Return the folder of each domain, in order. Raises UsageError if one is missing."""
@@ -108,7 +108,7 @@ class FolderDomains(DomainDataSet):
         """Compare the number of images of each domain, and of classes, with the release."""
         return ReleaseComparison(())
 
-    def _undivided(self, folder: Path) -> Path:
+    def _class_root(self, folder: Path) -> Path:
         """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""
         names = scan(folder).folders
         if not names or any(name.lower() not in DIVISIONS for name in names):
@@ -161,7 +161,7 @@ class OwnDomains(OwnFolder, FolderDomains):
         return dict(sorted(folders.items()))
 
 
-def united(parts: Mapping[str, S], name: str) -> S:
+def unite_domains(parts: Mapping[str, S], name: str) -> S:
     """Concatenate the sources of several domains, either all in files or all in memory, into one of their kind.
 
     Domains are numbered 0..D-1 in their order.

@@ -24,7 +24,7 @@ from biasbed.datasets.biased import (
     BiasedData,
     Division,
     DivisionRequest,
-    counted,
+    describe_counts,
     number_of_conflicting,
     refuse_too_few,
 )
@@ -68,7 +68,7 @@ class BFFHQ(OnDisk, BiasedData):
         parts = {part: self._part(folder, part, part) for part in (*self._severities(folder).values(), *_BESIDE)}
         ids = itertools.chain.from_iterable(source.ids for source in parts.values())
         source = _source(folder, self.name, list(ids))
-        remarks = tuple(f"{part} has {counted(source_of_part)}" for part, source_of_part in parts.items())
+        remarks = tuple(f"{part} has {describe_counts(source_of_part)}" for part, source_of_part in parts.items())
         return Contents.from_source(source, folder, remarks=remarks)
 
     def _is_in(self, folder: Path) -> bool:
@@ -135,42 +135,45 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)
         source = self._open_all(self.folder(data_dir))
-        rows = self._draw(source, share, np.random.default_rng([request.seed, *b"bffhq"]))
-        names = {TRAIN: self.name, VALIDATION: f"{self.name}_val", TEST: f"{self.name}_test"}
-        parts = [source.subset(np.sort(np.concatenate(rows[part])), name) for part, name in names.items()]
-        train, validation, test = parts
+        rows = self._draw_parts(source, share, np.random.default_rng([request.seed, *b"bffhq"]))
+        train = source.subset(rows[TRAIN], self.name)
+        validation = source.subset(rows[VALIDATION], f"{self.name}_val")
+        test = source.subset(rows[TEST], f"{self.name}_test")
         return Division(train, validation, test, share, is_drawn=True)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self._open_all(self.folder(data_dir))
-        return Contents.from_source(source, source.root, remarks=(f"has {counted(source)}",))
+        return Contents.from_source(source, source.root, remarks=(f"has {describe_counts(source)}",))
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
 
-    def _draw(self, source: FolderSource, share: float, generator: np.random.Generator) -> dict[str, list[np.ndarray]]:
-        """Draw the rows of each part, cell by cell. Raises UsageError, which names the cells with too few images.
+    def _draw_parts(self, source: FolderSource, share: float, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw the rows of each part, sorted. Raises UsageError, which names the groups with too few images.
 
         The test is drawn first, so that it is the same at every severity.
         """
         assert source.bias is not None
         sizes = self.sizes
+        totals = {TEST: sizes.test, VALIDATION: sizes.validation, TRAIN: sizes.train}
         conflicting = {
-            **{TEST: sizes.test // 2, VALIDATION: number_of_conflicting(share, sizes.validation)},
+            TEST: sizes.test // 2,
+            VALIDATION: number_of_conflicting(share, sizes.validation),
             TRAIN: number_of_conflicting(share, sizes.train),
         }
-        totals = {TEST: sizes.test, VALIDATION: sizes.validation, TRAIN: sizes.train}
-        cells: dict[str, tuple[np.ndarray, list[int]]] = {}
+        aligned = {part: totals[part] - conflicting[part] for part in totals}
+        rows: dict[str, list[np.ndarray]] = {part: [] for part in totals}
+        images: dict[str, tuple[int, int]] = {}  # available and needed, by group
         for y, label in enumerate(CLASSES):
-            for kind in (ALIGNED, CONFLICTING):
+            for kind, counts in ((ALIGNED, aligned), (CONFLICTING, conflicting)):
                 members = np.flatnonzero((source.y == y) & ((source.bias == y) == (kind == ALIGNED)))
-                counts = [n if kind == CONFLICTING else totals[part] - n for part, n in conflicting.items()]
-                cells[f"{label} {kind}"] = generator.permutation(members), counts
-        refuse_too_few(
-            f"{self.name} at {share:g} %", {cell: (len(rows), sum(counts)) for cell, (rows, counts) in cells.items()}
-        )
-        divided = [np.split(rows[: sum(counts)], np.cumsum(counts)[:-1]) for rows, counts in cells.values()]
-        return dict(zip(conflicting, map(list, zip(*divided, strict=True)), strict=True))
+                order = generator.permutation(members)
+                images[f"{label} {kind}"] = len(members), sum(counts.values())
+                for part, count in counts.items():
+                    rows[part].append(order[:count])
+                    order = order[count:]
+        refuse_too_few(f"{self.name} at {share:g} %", images)
+        return {part: np.sort(np.concatenate(groups)) for part, groups in rows.items()}
 
     def _open_all(self, folder: Path) -> TableSource:
         """Open all images of the two classes. Raises UsageError if the table is wrong or a file is missing."""

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.source import MemorySource
-from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, drawn_biases, refuse_tiny
-from biasbed.datasets.digits import CLASSES, bitmaps, generator, textured
+from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, draw_biases, refuse_tiny_severity
+from biasbed.datasets.digits import CLASSES, draw_bitmaps, generator, make_textured
 
 SEVERITY = 5.0  # default, in percent
 COPIES = 2  # images of each bitmap
@@ -37,20 +37,20 @@ class Figures(BiasedData):
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)
-        train, validation = (_images(part, share, request.seed, request.image_size) for part in ("train", "val"))
-        refuse_tiny(self.name, share, len(train) // len(CLASSES))
-        return Division(train, validation, _images("test", None, request.seed, request.image_size), share)
+        train, validation = (_make_part(part, share, request.seed, request.image_size) for part in ("train", "val"))
+        refuse_tiny_severity(self.name, share, len(train) // len(CLASSES))
+        return Division(train, validation, _make_part("test", None, request.seed, request.image_size), share)
 
 
 @functools.lru_cache(maxsize=8)
-def _images(part: str, severity: float | None, seed: int, size: int) -> MemorySource:
-    """Make one part; without a severity, each class has each texture equally often."""
-    numbers = np.tile(bitmaps(part, seed), COPIES)
+def _make_part(part: str, severity: float | None, seed: int, size: int) -> MemorySource:
+    """Make the images of one part. severity: None for the test, in which each class has each texture equally often."""
+    numbers = np.tile(draw_bitmaps(part, seed), COPIES)
     y = np.indices(numbers.shape)[0]
     if severity is None:
         bias = (y + np.arange(numbers.shape[1])) % len(CLASSES)
     else:
-        drawn = drawn_biases(y.ravel(), severity, len(CLASSES), generator(f"biases of {part}", seed))
-        bias = drawn.reshape(y.shape)
-    source = textured(f"figures {part}", seed, size, numbers, bias)
+        rng = generator(f"biases of {part}", seed)
+        bias = draw_biases(y.ravel(), severity, len(CLASSES), rng).reshape(y.shape)
+    source = make_textured(f"figures {part}", seed, size, numbers, bias)
     return replace(source, name={"train": "figures", "val": "figures_val", "test": "figures_test"}[part])

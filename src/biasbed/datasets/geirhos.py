@@ -14,7 +14,7 @@ import numpy as np
 
 from biasbed.data.listing import images_below, images_in, scan
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.classes import CATEGORIES_16, cue_classes
+from biasbed.datasets.classes import CATEGORIES_16, CueClasses, parse_cue_classes
 from biasbed.errors import listed
 
 _IN_THE_NAME = "class in the file name (model-vs-human)"
@@ -71,18 +71,18 @@ class CueConflict(Stimuli):
         """Return ids and labels by folder or trial field, which must agree with the shape in the image's name."""
         ids, y = super().listing(folder)
         pairs = zip(ids, y, strict=True)
-        wrong = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
+        wrong = [name for name, label in pairs if self._cues(name, folder).shape != CATEGORIES_16[label]]
         if wrong:
             self.refuse(folder, f"the shape in the name is not the category of {listed(wrong, 5)}")
         return ids, y
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:
         """Return the category of each texture."""
-        return np.array([CATEGORIES_16.index(self._cue(name, folder)[1]) for name in ids], dtype=np.int64)
+        return np.array([CATEGORIES_16.index(self._cues(name, folder).texture) for name in ids], dtype=np.int64)
 
-    def _cue(self, name: str, folder: Path) -> tuple[str, str]:
-        """Return (shape's category, texture's category)."""
-        cues = cue_classes(name)
+    def _cues(self, name: str, folder: Path) -> CueClasses:
+        """Return the categories of shape and texture. Raises UsageError for a name that does not tell them."""
+        cues = parse_cue_classes(name)
         if cues is None or not set(cues) <= set(CATEGORIES_16):
             self.refuse(folder, f"'{name}' is not named <shape><number>-<texture><number>")
         return cues

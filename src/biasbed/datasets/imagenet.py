@@ -203,15 +203,15 @@ class ImageNetReaL(ImageNet):
     def find(self, data_dir: Path) -> Path | None:
         return super().find(data_dir) if self._labels_in(data_dir) else None
 
-    def missing(self, data_dir: Path) -> str:
+    def describe_missing(self, data_dir: Path) -> str:
         if ImageNet().find(data_dir) is None:
-            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+            return ImageNet().describe_missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
         return f"'{self.name}' is not in {data_dir}: {self.files[0]} is missing; where to get it: {self.release.source}"
 
     def open(self, data_dir: Path) -> FolderSource:
         path = self._labels_in(data_dir)
         if path is None:
-            raise MissingData(self.missing(data_dir))
+            raise MissingData(self.describe_missing(data_dir))
         labels = self._labels(path)
         source = ImageNet().open(data_dir)
         numbers = [self._number(name, len(labels), source.root) for name in source.ids]

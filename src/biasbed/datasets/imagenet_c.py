@@ -145,7 +145,7 @@ class Corrupted(OnDisk):
 
     def _ids(self, images: Mapping[str, list[str]], names: Sequence[str]) -> Sequence[str]:
         """Return the paths of all images, condition by condition. names: the common ones of those that are used."""
-        return below_each(list(images), names)
+        return join_each(list(images), names)
 
     def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         """Return the classes of ImageNet that occur. Raises UsageError for other folders."""
@@ -175,7 +175,7 @@ def _first_of_each(names: Sequence[str], count: int) -> list[str]:
     return first
 
 
-def below_each(folders: Sequence[str], names: Sequence[str]) -> Names:
+def join_each(folders: Sequence[str], names: Sequence[str]) -> Names:
     """Join each folder and each name, folder by folder, without a list of these millions of strings."""
     encoded = [name.encode() for name in names]
     lengths = np.array([len(name) for name in encoded])

@@ -22,7 +22,7 @@ from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, UNPACK, has_shards
 from biasbed.datasets.base import Contents, OnDisk, OwnFolder
-from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
+from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, describe_counts
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system.csv_tables import read_rows
@@ -85,7 +85,7 @@ class TableData(OnDisk, BiasedData):
         source = self._part(folder, rows)
         splits = {SPLITS[row.split.lower()] for row in rows}
         parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
-        remarks = tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts)
+        remarks = tuple(f"{part} has {describe_counts(self._part(folder, rows, part))}" for part in parts)
         return Contents.from_source(source, folder, differences=self.release.compare(len(source)), remarks=remarks)
 
     def rows(self, folder: Path) -> Iterator[Row]:
@@ -209,7 +209,7 @@ class OwnTable(OwnFolder, TableData):
     def find(self, data_dir: Path) -> Path | None:
         return self._folder if self._is_in(self._folder) else None
 
-    def missing(self, data_dir: Path) -> str:
+    def describe_missing(self, data_dir: Path) -> str:
         advice = f"; {UNPACK}" if has_shards(self._folder) else ""
         return f"{self._folder} has no {self.file}, the table with the columns {', '.join(self.columns)}{advice}"
 

@@ -46,16 +46,16 @@ class MNISTFiles(OnDisk):
 
     def digits(self, data_dir: Path) -> Digits:
         """Read all digits. Raises UsageError if files are missing or damaged."""
-        return _digits(self.folder(data_dir))
+        return _read_digits(self.folder(data_dir))
 
     def file_contents(self, data_dir: Path, fingerprint: Callable[[Digits], str]) -> Contents:
         """Return the contents of the files. fingerprint: returns that of the images made of the digits."""
         folder = self.folder(data_dir)
-        digits = _digits(folder)
+        digits = _read_digits(folder)
         comparison = read_releases()["mnist"].compare_parts(dict(zip(PARTS, digits.parts, strict=True)))
         return Contents(
             folder=folder,
-            files=[path.name for path in _files(folder).values()],
+            files=[path.name for path in _find_files(folder).values()],
             images=len(digits.labels),
             labels=len(np.unique(digits.labels)),
             fingerprint=lambda: fingerprint(digits),
@@ -64,10 +64,10 @@ class MNISTFiles(OnDisk):
         )
 
     def _is_in(self, folder: Path) -> bool:
-        return bool(_files(folder))
+        return bool(_find_files(folder))
 
 
-class Labelled(NamedTuple):
+class LabelledImages(NamedTuple):
     """Images [n,C,28,28] and labels [n] int64 of a domain."""
 
     images: np.ndarray
@@ -83,7 +83,7 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
         size = SIZE if image_size is None or SIZE % image_size else image_size
-        return dict(_opened(self, self.digits(data_dir), seed, size))
+        return dict(_make_domains(self, self.digits(data_dir), seed, size))
 
     def fingerprint(self, data_dir: Path) -> str:
         return self.origin(self.digits(data_dir))
@@ -105,7 +105,7 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
         """Description of everything that the images depend on besides digits and seed."""
         raise NotImplementedError
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
         """Make the images and labels of a domain from its digits, rows [n]."""
         raise NotImplementedError
 
@@ -129,9 +129,9 @@ class ColoredMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"colored 1: noise {NOISE}, disagreement {DISAGREEMENT}"
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
         flips, colours = generator.random(len(rows)), generator.random(len(rows))
-        return colored(digits.images[rows], digits.labels[rows], flips, colours, DISAGREEMENT[domain])
+        return color_digits(digits.images[rows], digits.labels[rows], flips, colours, DISAGREEMENT[domain])
 
 
 @dataclass(frozen=True)
@@ -154,21 +154,21 @@ class RotatedMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"rotated 1: {self.interpolation}, angles {ANGLES}"
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
-        return Labelled(rotated(digits.images[rows], ANGLES[domain], self.interpolation), digits.labels[rows])
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
+        return LabelledImages(rotate(digits.images[rows], ANGLES[domain], self.interpolation), digits.labels[rows])
 
 
 @functools.lru_cache(maxsize=3)  # for DomainBed's three seeds: plans open the same domains for every row and cell
-def _opened(data_set: MNISTDomains, digits: Digits, seed: int, size: int) -> dict[str, MemorySource]:
+def _make_domains(data_set: MNISTDomains, digits: Digits, seed: int, size: int) -> dict[str, MemorySource]:
     """Make the domains, which follow from digits, data set and seed."""
     generator = np.random.default_rng([seed, *data_set.name.encode()])
     order = generator.permutation(len(digits.labels))
     sources = {}
     names = list(data_set.release.parts)
-    for number, (name, rows) in enumerate(zip(names, dealt(order, len(names)), strict=True)):
+    for number, (name, rows) in enumerate(zip(names, deal(order, len(names)), strict=True)):
         images, y = data_set.make(digits, rows, number, generator)
         ids = [digits.name(row) for row in rows]
-        pixels, origin = pooled(images, size), data_set.origin(digits)
+        pixels, origin = shrink_by_means(images, size), data_set.origin(digits)
         sources[name] = MemorySource(name=name, classes=data_set.classes, y=y, ids=ids, images=pixels, origin=origin)
     return sources
 
@@ -176,14 +176,14 @@ def _opened(data_set: MNISTDomains, digits: Digits, seed: int, size: int) -> dic
 # --- images from digits -----------------------------------------------------------------------------------------------
 
 
-def dealt(order: np.ndarray, count: int) -> list[np.ndarray]:
+def deal(order: np.ndarray, count: int) -> list[np.ndarray]:
     """Deal the digits to `count` domains in turn: the first gets the digits 0, count, 2 count, ..."""
     return [order[first::count] for first in range(count)]
 
 
-def colored(
+def color_digits(
     images: np.ndarray, digits: np.ndarray, flips: np.ndarray, colours: np.ndarray, disagreement: float
-) -> Labelled:
+) -> LabelledImages:
     """Colour grey images [n,28,28] in one of two channels, and make their labels.
 
     flips, colours: uniform draws [n] on [0,1) that decide if a label is flipped and if the colour disagrees with it.
@@ -192,10 +192,10 @@ def colored(
     colour = y ^ (colours < disagreement)
     coloured = np.zeros((len(images), 2, *images.shape[1:]), np.uint8)
     coloured[np.arange(len(images)), colour.astype(np.int64)] = images
-    return Labelled(coloured, y.astype(np.int64))
+    return LabelledImages(coloured, y.astype(np.int64))
 
 
-def rotated(images: np.ndarray, angle: float, interpolation: str = "bilinear") -> np.ndarray:
+def rotate(images: np.ndarray, angle: float, interpolation: str = "bilinear") -> np.ndarray:
     """Turn grey images [n,28,28] counter-clockwise about their centre: [n,1,28,28], black at uncovered corners."""
     n, height, width = images.shape
     by_four = np.zeros((-(-n // 4), 4, height, width), np.uint8)  # as channels of one image: a third of the time
@@ -207,7 +207,7 @@ def rotated(images: np.ndarray, angle: float, interpolation: str = "bilinear") -
     return turned.reshape(-1, 1, height, width)[:n]
 
 
-def pooled(images: np.ndarray, size: int) -> np.ndarray:
+def shrink_by_means(images: np.ndarray, size: int) -> np.ndarray:
     """Shrink images [n,C,s,s] to `size` pixels per side by rounded means; s is a multiple of `size`."""
     step = images.shape[-1] // size
     if step == 1:
@@ -238,7 +238,7 @@ class Digits:
 _DIMENSIONS: Mapping[str, int] = {"images": 3, "labels": 1}
 
 
-def _files(folder: Path) -> dict[tuple[str, str], Path]:
+def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
     """Find MNIST's four files in a folder, keyed by (part, kind); unpacked files are preferred."""
     files = {}
     for part, kind in itertools.product(PARTS, _DIMENSIONS):
@@ -250,22 +250,22 @@ def _files(folder: Path) -> dict[tuple[str, str], Path]:
     return files
 
 
-def _digits(folder: Path) -> Digits:
+def _read_digits(folder: Path) -> Digits:
     """Read all digits in a folder.
 
     Raises UsageError if a file is missing or damaged, or if files don't fit together.
     """
-    files = _files(folder)
+    files = _find_files(folder)
     missing = [f"{part}-{kind}" for part, kind in itertools.product(PARTS, _DIMENSIONS) if (part, kind) not in files]
     if missing:
         raise UsageError(f"{folder} lacks {listed(missing, 5)} of MNIST's four files")
     with report_unreadable():
         states = [(path, path.stat()) for path in files.values()]
-    return _read(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
+    return _read_files(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(states: tuple[tuple[Path, int, int], ...]) -> Digits:
+def _read_files(states: tuple[tuple[Path, int, int], ...]) -> Digits:
     """Read the four files, images before labels, in the order of the parts.
 
     states: (path, size, time) as a cache key.

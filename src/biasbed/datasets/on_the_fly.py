@@ -22,7 +22,7 @@ from biasbed.data.decoding import as_pillow_decodes, open_file
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.data.source import Decoded, Picture, Source
 from biasbed.datasets.corruption_benchmarks import SEVERITIES, conditions
-from biasbed.datasets.imagenet_c import below_each
+from biasbed.datasets.imagenet_c import join_each
 from biasbed.datasets.repeated import RepeatedSource, repeated_columns
 
 PREPARED = "corruptions"  # name under which `prepare` keeps the files
@@ -80,7 +80,7 @@ def generated(
     folders = [f"{corruption}/{severity}" for corruption, severity in itertools.product(corruptions, SEVERITIES)]
     return GeneratedSource(
         name=name,
-        ids=below_each(folders, released_names(originals.ids, originals.name)),
+        ids=join_each(folders, released_names(originals.ids, originals.name)),
         corruptions=tuple(corruptions),
         seed=seed,
         frost=photographs,

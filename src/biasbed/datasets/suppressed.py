@@ -16,7 +16,7 @@ from biasbed.data.corruptions.corruption import Constants
 from biasbed.data.corruptions.suppression import SUPPRESSIONS, suppress
 from biasbed.data.source import Picture, Source
 from biasbed.data.transforms import Transform
-from biasbed.datasets.imagenet_c import below_each
+from biasbed.datasets.imagenet_c import join_each
 from biasbed.datasets.repeated import RepeatedSource, repeated_columns
 
 CLEAN = "none"  # condition without suppression
@@ -73,7 +73,7 @@ def suppressed(
     names = [condition.name for condition in conditions]
     return SuppressedSource(
         name=name,
-        ids=below_each(names, list(originals.ids)),
+        ids=join_each(names, list(originals.ids)),
         transform=transform,
         preprocessing=preprocessing,
         shown_as=tuple(conditions),

@@ -146,13 +146,16 @@ def paint(rng: Generator, n: int, size: int) -> Floats:
     return np.choose(rng.integers(0, 3, (n, 1, 1)), (waves, _soft(3 * waves), np.abs(waves)))
 
 
-def patterns(rng: Generator, families: Mapping[str, Family], which: Integers, size: int) -> Floats:
-    """Draw textures of the families `which` [n]: [n,size,size], mean 0, deviation 1 (0 if uniform), either polarity."""
-    out = np.empty((len(which), size, size))
-    for index, family in enumerate(families.values()):
-        rows = np.flatnonzero(which == index)
+def draw_patterns(rng: Generator, families: Mapping[str, Family], family: Integers, size: int) -> Floats:
+    """Draw textures [n,size,size] of mean 0 and deviation 1 (0 if uniform), in either polarity.
+
+    family [n]: number of each image's family.
+    """
+    out = np.empty((len(family), size, size))
+    for number, draw in enumerate(families.values()):
+        rows = np.flatnonzero(family == number)
         if len(rows):
-            out[rows] = family(rng, len(rows), size)
+            out[rows] = draw(rng, len(rows), size)
     out -= out.mean((1, 2), keepdims=True)
     deviation = out.std((1, 2))  # the lines of a grid may miss all pixels of an 8 x 8 image
     out *= (rng.choice((-1.0, 1.0), len(out)) / np.where(deviation > 0, deviation, 1))[:, None, None]

@@ -209,7 +209,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     """Return the suite with the reasons why sets, and values derived from them, are left out."""
-    kept = derived.derivable(suite.derivations, suite.derivation_inputs())
+    kept = derived.select_derivable(suite.derivations, suite.derivation_inputs())
     metrics = dict.fromkeys([*suite.derivation_inputs(), *(derivation.metric for derivation in kept)], 0.0)
     lost = {}
     for derivation in suite.derivations:

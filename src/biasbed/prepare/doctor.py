@@ -101,7 +101,7 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
     try:
         folder = data_set.find(data_dir)
         if folder is not None:
-            for listed in data_set.listed(folder):
+            for listed in data_set.listed_folders(folder):
                 listing_cache.forget(listed)
         contents = data_set.contents(data_dir)
         layout = data_set.layout(contents.folder)

@@ -209,11 +209,11 @@ def _open_images(
     if data.find(root) is not None:
         return open_data(name)
     if made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
-        return data.missing(root)
+        return data.describe_missing(root)
     originals = open_data("imagenet")
     manifest = ImagesManifest.read(store.images(originals, made_by))
     if manifest is None or not manifest.complete:
-        return f"{data.missing(root)}; or prepare it: {store.hint(made_by, split='imagenet')}"
+        return f"{data.describe_missing(root)}; or prepare it: {store.hint(made_by, split='imagenet')}"
     return replace(store.open_images(originals, made_by, originals), name=name)
 
 

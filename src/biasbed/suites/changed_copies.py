@@ -60,7 +60,7 @@ class ChangedCopies:
         return by_name[name]
 
 
-def usual_problem(original: EvaluationSet, changed: str) -> str:
+def find_common_problem(original: EvaluationSet, changed: str) -> str:
     """Return why images can't be changed that have conditions already, or another number of channels than 3.
 
     changed: why channels matter, as the end of the sentence.

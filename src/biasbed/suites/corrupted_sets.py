@@ -16,7 +16,7 @@ from biasbed.data import transforms
 from biasbed.data.corruptions import BENCHMARK, SIDE
 from biasbed.data.corruptions.released import QUALITY, SHORT
 from biasbed.datasets.on_the_fly import PREPARED, generated
-from biasbed.suites.changed_copies import ChangedCopies, usual_problem
+from biasbed.suites.changed_copies import ChangedCopies, find_common_problem
 from biasbed.suites.corruption_errors import MEAN_ERROR, derivations
 from biasbed.suites.sets import EvaluationSet
 
@@ -82,7 +82,7 @@ def _problem(original: EvaluationSet) -> str:
     """Return why a set's images can't be corrupted, as text; empty if they can."""
     if original.task.several:
         return "its images have several labels, and errors under corruptions are of one"
-    problem = usual_problem(original, "corruptions are of 3")
+    problem = find_common_problem(original, "corruptions are of 3")
     if problem:
         return problem
     fed = original.transform(transforms.make_example(original.transform, 3)).shape[-2:]

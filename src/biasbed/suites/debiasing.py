@@ -147,7 +147,7 @@ class Debiasing(Suite[DebiasingSettings]):
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
-        is_labelled, images = train.bias is not None, (train, validation.source, test.source, parts.lent)
+        is_labelled, images = train.bias is not None, (train, validation.source, test.source, parts.validation_half)
         if validation.source.bias is not None:
             monitor, rules = AC_SCORE, RULES
         else:
@@ -156,7 +156,7 @@ class Debiasing(Suite[DebiasingSettings]):
             name=self.name,
             classes=train.classes,
             task=MULTI_CLASS,
-            training={data.name: lambda: train, HALF: functools.partial(_validation_half, parts.lent)},
+            training={data.name: lambda: train, HALF: functools.partial(_validation_half, parts.validation_half)},
             train_name=data.name,
             train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=(validation,),
@@ -194,13 +194,13 @@ class Debiasing(Suite[DebiasingSettings]):
             self.store.hint,
         )
         parts = data.parts(self.data_root if isinstance(data, OnDisk) else Path(), request)
-        return biased.halved(parts, settings.seed) if settings.halve_validation else parts
+        return biased.halve_validation(parts, settings.seed) if settings.halve_validation else parts
 
     def _set(self, name: str, source: Source) -> EvaluationSet:
         is_labelled = source.bias is not None
         return EvaluationSet(
             name,
-            biased.grouped(source) if is_labelled else source,
+            biased.with_groups(source) if is_labelled else source,
             transforms.SquareResize(self.config.image_size),
             measures=MEASURES if is_labelled else (*MULTI_CLASS.measures, "worst_class_accuracy"),
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
@@ -212,8 +212,8 @@ class Debiasing(Suite[DebiasingSettings]):
 
 def _one_sided_remarks(train: Source, *sets: EvaluationSet) -> Iterator[str]:
     """Yield a remark about each of these whose classes have only aligned or only conflicting images."""
-    remarks = [biased.one_sided(train, "no training image tells the two apart there")]
-    remarks += [biased.one_sided(evaluation_set.source) for evaluation_set in sets]
+    remarks = [biased.describe_one_sided(train, "no training image tells the two apart there")]
+    remarks += [biased.describe_one_sided(evaluation_set.source) for evaluation_set in sets]
     yield from filter(None, remarks)
 
 

@@ -81,7 +81,7 @@ def missing(declaration: record.Derived, metrics: Mapping[str, float], test_doma
     return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
 
 
-def derivable(declared: Iterable[record.Derived], measured: Collection[str]) -> tuple[record.Derived, ...]:
+def select_derivable(declared: Iterable[record.Derived], measured: Collection[str]) -> tuple[record.Derived, ...]:
     """Return the declarations whose inputs are all measured or derivable themselves."""
     available, derivations = set(measured), []
     for declaration in declared:

@@ -21,7 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.domains import OwnDomains, united
+from biasbed.datasets.domains import OwnDomains, unite_domains
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder, holds_runs, nested_remarks
@@ -109,7 +109,7 @@ class HoldingOut(Suite[H]):
             raise UsageError(f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>")
         if not trained:
             raise UsageError(f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on")
-        return united(trained, self.data)
+        return unite_domains(trained, self.data)
 
     def cell(self) -> str:
         """Return the cell's name: the data set and the held-out domains."""

@@ -24,7 +24,7 @@ from biasbed.data.corruptions.suppression import (
 from biasbed.datasets.suppressed import CLEAN, Condition, suppressed
 from biasbed.errors import UsageError
 from biasbed.record import BY_CONDITION, MAP_BY_CONDITION, SHAPE_BIAS, Derived, MetricName
-from biasbed.suites.changed_copies import ChangedCopies, usual_problem
+from biasbed.suites.changed_copies import ChangedCopies, find_common_problem
 from biasbed.suites.sets import EvaluationSet
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
 
 def _problem(original: EvaluationSet) -> str:
     """Return why no cue can be suppressed in a set's images, as text; empty if it can."""
-    return usual_problem(original, "cues are suppressed in 3")
+    return find_common_problem(original, "cues are suppressed in 3")
 
 
 def input_side(original: EvaluationSet) -> int:

@@ -183,7 +183,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         """Return the test sets. Raises MissingData if one that the settings name is missing, or if all are."""
         names = self._names()
         present = {name for name in names if SETS[name].data.find(root) is not None}
-        missing = {name: SETS[name].data.missing(root) for name in names if name not in present}
+        missing = {name: SETS[name].data.describe_missing(root) for name in names if name not in present}
         if missing and self.config.sets != "auto":
             raise MissingData("; ".join(missing.values()))
         if not present:

@@ -53,7 +53,7 @@ def test_imagenet_9_needs_the_map_of_its_release(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"needs in_to_in9.json.*put it into .*bg_challenge; where to get it: https:"):
         ImageNet9().open(tmp_path)
     shutil.rmtree(folder)
-    assert "'imagenet_9' is not in" in ImageNet9().missing(tmp_path)
+    assert "'imagenet_9' is not in" in ImageNet9().describe_missing(tmp_path)
 
 
 # --- ImageNet-W -------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def rows_of(names: list[str]) -> list[dict[str, object]]:
 
 def test_imagenet_x_groups_images_by_their_factor(imagenet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_sets, "PACKAGE", "no_such_package")
-    assert "pip install imagenet-x, or put" in ImageNetX().missing(imagenet)
+    assert "pip install imagenet-x, or put" in ImageNetX().describe_missing(imagenet)
     names = [f"ILSVRC2012_val_{label + 1:08}.JPEG" for label in range(1000)]
     folder = make_annotations(imagenet / "imagenet_x", rows_of(names), prototypes=[names[3], names[4]])
     source = ImageNetX().open(imagenet)

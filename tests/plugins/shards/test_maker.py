@@ -154,7 +154,7 @@ def test_a_command_that_meets_shards_says_what_unpacks_them(tmp_path: Path, form
     with pytest.raises(UsageError, match=r"has no class folders.*; unpack its Parquet or WebDataset files"):
         open_folder(tmp_path / "set", "x")
     with pytest.raises(UsageError, match=r"has no metadata.csv.*; unpack its Parquet or WebDataset files"):
-        raise MissingData(OwnTable(tmp_path / "set").missing(tmp_path))
+        raise MissingData(OwnTable(tmp_path / "set").describe_missing(tmp_path))
 
 
 def test_an_interrupted_command_goes_on_and_a_finished_folder_is_kept(

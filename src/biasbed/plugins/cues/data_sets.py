@@ -75,10 +75,10 @@ class ImageNet9(DataSet):
         folder = super().find(data_dir)
         return folder if folder is not None and self._map(data_dir, folder) is not None else None
 
-    def missing(self, data_dir: Path) -> str:
+    def describe_missing(self, data_dir: Path) -> str:
         folder = super().find(data_dir)
         if folder is None:
-            return super().missing(data_dir)
+            return super().describe_missing(data_dir)
         return (
             f"'{self.name}' in {folder} needs {IN9_MAP}, which says which of ImageNet's classes are in which of the "
             f"nine: put it into {folder.parent.parent}; where to get it: {self.release.source}"
@@ -154,17 +154,17 @@ class ImageNetWith(ImageNet):
     def find(self, data_dir: Path) -> Path | None:
         return super().find(data_dir) if self.part(data_dir) else None
 
-    def missing(self, data_dir: Path) -> str:
+    def describe_missing(self, data_dir: Path) -> str:
         images = ImageNet()
         if images.find(data_dir) is None:
-            return images.missing(data_dir).replace(f"'{images.name}'", f"'{self.name}'", 1)
+            return images.describe_missing(data_dir).replace(f"'{images.name}'", f"'{self.name}'", 1)
         return self.missing_part(data_dir)
 
     def found_part(self, data_dir: Path) -> Path:
         """Return where the further part is. Raises MissingData if it is missing."""
         path = self.part(data_dir)
         if path is None:
-            raise MissingData(self.missing(data_dir))
+            raise MissingData(self.describe_missing(data_dir))
         return path
 
 

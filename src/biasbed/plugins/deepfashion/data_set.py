@@ -114,7 +114,7 @@ class DeepFashionRemixed(OnDisk):
         remarks = tuple(f"{name} has {len(split):,} images" for name, split in sources.items())
         return Contents.from_source(source, folder, remarks=remarks)
 
-    def listed(self, folder: Path) -> Iterable[Path]:
+    def listed_folders(self, folder: Path) -> Iterable[Path]:
         return [folder / part / ANNOTATIONS for part in (TRAIN, TEST)]
 
     def _is_in(self, folder: Path) -> bool:

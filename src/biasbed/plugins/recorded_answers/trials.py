@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed.data.names import Coded, Names
-from biasbed.datasets.classes import cue_classes
+from biasbed.datasets.classes import parse_cue_classes
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
@@ -120,7 +120,7 @@ def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
         condition=row.get("condition", ""),
         session=row.get("session", ""),
         is_timed=is_timed,
-        cues=cue_classes(row["imagename"]),
+        cues=parse_cue_classes(row["imagename"]),
     )
 
 

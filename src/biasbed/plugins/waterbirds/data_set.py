@@ -15,7 +15,7 @@ from biasbed import record
 from biasbed.data.listing import report_unreadable, scan
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
-from biasbed.datasets.biased import Division, DivisionRequest, counted
+from biasbed.datasets.biased import Division, DivisionRequest, describe_counts
 from biasbed.datasets.metadata_csv import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
 from biasbed.datasets.releases import read_releases
 from biasbed.errors import UsageError
@@ -60,7 +60,7 @@ class ComposedWaterbirds(Waterbirds):
             splits = {SPLITS[row.split.lower()] for row in rows}
             for part in (TRAIN, VALIDATION, TEST):
                 if part in splits:
-                    remarks.append(f"{part} of {name} has {counted(self._part(folder / name, rows, part))}")
+                    remarks.append(f"{part} of {name} has {describe_counts(self._part(folder / name, rows, part))}")
         return Contents(
             *(folder, files, len(files), max(source.num_labels for source in sources.values())),
             fingerprint=lambda: record.digest([source.fingerprint() for source in sources.values()]),
