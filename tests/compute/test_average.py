@@ -69,12 +69,12 @@ def run(average: Average, module: nn.Module, steps: int, seed: int = 0) -> list[
         iterates.append(move(module, generator))
         average.add(step)
         if step % EVERY == 0:
-            average.judge()
+            average.before_evaluation()
     return iterates
 
 
 def shown(average: Average) -> dict[str, Tensor]:
-    with average.in_place():
+    with average.evaluated_weights():
         return state(average.module)
 
 
@@ -171,7 +171,7 @@ def test_sums_are_of_float64_and_means_of_the_weights_type() -> None:
 def test_the_live_weights_are_back_after_an_error() -> None:
     average = SMA(Model(), Group(), 1)
     last = run(average, average.module, 3)[-1]
-    with pytest.raises(RuntimeError), average.in_place():
+    with pytest.raises(RuntimeError), average.evaluated_weights():
         raise RuntimeError
     assert all(torch.equal(value, last[name]) for name, value in state(average.module).items())
 
@@ -194,7 +194,7 @@ def test_cut_anywhere_and_restored_is_bit_equal(kind: str, cut: int) -> None:
     iterates = run(straight, straight.module, EVERY * len(LOSSES))
     first = fresh(LOSSES)
     run(first, first.module, cut)
-    with first.in_place() as live:
+    with first.evaluated_weights() as live:
         kept = {"algorithm": state(first.module), **first.checkpoint(live)}
     second = fresh(LOSSES[cut // EVERY :])
     second.module.load_state_dict(kept["algorithm"])
@@ -204,7 +204,7 @@ def test_cut_anywhere_and_restored_is_bit_equal(kind: str, cut: int) -> None:
         second.module.load_state_dict(iterates[step - 1])
         second.add(step)
         if step % EVERY == 0:
-            second.judge()
+            second.before_evaluation()
     for name, value in shown(straight).items():
         assert torch.equal(shown(second)[name], value), name
 

@@ -63,10 +63,10 @@ def reads_its_border(network: nn.Module, size: int) -> bool:
 def test_what_decides_is_whether_the_network_reads_the_border(how: dict[str, Any], size: int) -> None:
     network = made("timm:vit_tiny_patch16_224", size, depth=1, **how)
     if reads_its_border(network, size):
-        with networks.no_border_lost(network, 3):
+        with networks.refuse_lost_border(network, 3):
             network(torch.zeros(1, 3, size, size))
     else:
-        with pytest.raises(UsageError, match="leave out 4 of 36 pixels"), networks.no_border_lost(network, 3):
+        with pytest.raises(UsageError, match="leave out 4 of 36 pixels"), networks.refuse_lost_border(network, 3):
             network(torch.zeros(1, 3, size, size))
     assert not any(module._forward_pre_hooks for module in network.modules())
     assert reads_its_border(network, size) == (size == 48 or bool(how))

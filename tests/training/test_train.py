@@ -405,7 +405,7 @@ def test_the_live_weights_of_an_average_have_the_buffers_of_the_first_process() 
     module = nn.BatchNorm1d(2)
     average = SMA(module, SecondRank(), 1)
     average.add(1)
-    with average.in_place() as live:
+    with average.evaluated_weights() as live:
         assert module.running_mean is not None
         assert module.running_mean.tolist() == [0.0, 0.0]
         assert live[".running_mean"].tolist() == [-3.0, 3.0]

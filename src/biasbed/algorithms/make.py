@@ -169,7 +169,7 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         error.args = (shown(message if where in message else f"{where}: {message}", 1000),)
         raise error from None
     except Exception as error:  # the file may hold anything, and the user's own method may raise anything
-        raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
+        raise Failure(f"{where} was written by other code: {checkpoint.first_line_of(error)}") from None
     normalisation = stored or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))
     return Trained(algorithm.eval(), config, classes, values, task, normalisation)
 

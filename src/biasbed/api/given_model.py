@@ -21,7 +21,7 @@ from biasbed.evaluation.calibration import are_probabilities
 from biasbed.evaluation.models import TestedModel
 from biasbed.networks import MeanStd, Normalisation, Normalise, as_input
 from biasbed.networks.library import timm_settings, torchvision_settings
-from biasbed.networks.normalisation import by_channel
+from biasbed.networks.normalisation import one_per_channel
 from biasbed.suites.sets import EvaluationSet
 
 TransformImage = Callable[[Image.Image], Any]
@@ -141,7 +141,7 @@ class GivenNetwork(nn.Module):
         super().__init__()
         self.device = device
         self.backbone = model if isinstance(model, nn.Module) else _Function(model)
-        self.mean_std = None if mean_std is None else by_channel(mean_std, channels)
+        self.mean_std = None if mean_std is None else one_per_channel(mean_std, channels)
         self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
         self.width: int | None = None  # number of outputs, once the model was tried
         self.state: object = None  # of the model from then on

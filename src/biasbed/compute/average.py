@@ -76,15 +76,15 @@ class Average:
     def add(self, step: int) -> None:
         """Record the live weights after a step of the last stage. Steps count from 1."""
 
-    def judge(self) -> None:
-        """Record an evaluation that is about to start. Every rank takes part."""
+    def before_evaluation(self) -> None:
+        """Record that an evaluation is about to start. Every rank takes part."""
 
     def mean(self) -> Mapping[str, Tensor]:
         """Return the weights to evaluate instead of the live ones; empty if the live ones are evaluated."""
         return {}
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[Mapping[str, Tensor]]:
+    def evaluated_weights(self) -> Iterator[Mapping[str, Tensor]]:
         """Replace the live weights by the mean within the block, and yield the live ones. Every rank takes part."""
         mean = self.mean()
         if not mean:
@@ -100,7 +100,7 @@ class Average:
             _copy(live, weights)
 
     def checkpoint(self, live: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return the entries of a checkpoint that resume averaging. live: the weights that `in_place` yielded."""
+        """Return the entries of a checkpoint that resume averaging. live: weights that `evaluated_weights` yielded."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -175,19 +175,22 @@ class SWAD(_Mean):
         if not self.ended and (self.window or self.threshold is not None):
             self.since.add(self.weights())
 
-    def judge(self) -> None:
+    def before_evaluation(self) -> None:
         if self.ended:
             return
         loss = self.loss()
         if self.threshold is not None:
-            self._follow(loss)
+            self._follow_valley(loss)
         elif not math.isfinite(loss):
             self.window, self.since = [], Total()
         else:
-            self._seek(loss)
+            self._seek_start(loss)
 
-    def _seek(self, loss: float) -> None:
-        """Add an evaluation to the window. A new smallest loss restarts it: no earlier one can be the start."""
+    def _seek_start(self, loss: float) -> None:
+        """Add an evaluation to the window of candidates for the start, and set the threshold once it is full.
+
+        A new smallest loss empties the window first: no earlier evaluation can be the start.
+        """
         if not self.window or loss < self.window[0][0]:
             self.window, self.since = [], Total()
             self.since.add(self.weights())
@@ -197,10 +200,10 @@ class SWAD(_Mean):
             self.threshold = self.settings.tolerance * fmean(loss for loss, _ in self.window)
             for window_loss, steps in self.window:
                 self.since.merge(steps)
-                self._follow(window_loss)
+                self._follow_valley(window_loss)
             self.window = []
 
-    def _follow(self, loss: float) -> None:
+    def _follow_valley(self, loss: float) -> None:
         """Extend the valley by the steps since the last evaluation, or count an evaluation above the threshold."""
         assert self.threshold is not None
         if loss <= self.threshold:

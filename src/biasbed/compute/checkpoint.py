@@ -36,8 +36,8 @@ PROGRESS: Mapping[str, type | UnionType] = {
 }
 
 
-def described(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a state that rebuild the model, without those that resume training."""
+def model_parts(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a checkpoint that rebuild the model, without those that resume training."""
     return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS, NORMALISATION) if part in state}
 
 
@@ -65,7 +65,7 @@ def save_folder(folder: Path, state: Mapping[str, Any]) -> None:
     """
     from safetensors.torch import save_file
 
-    parts = described(state)
+    parts = model_parts(state)
     tensors = parts.pop("algorithm")
     others = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
     if others:
@@ -89,7 +89,7 @@ def _load_folder(folder: Path, device: torch.device | str) -> dict[str, Any]:
     version = values.pop("version", None)
     if version != VERSION:
         raise ValueError(f"{FOLDER_FILE} is of version {version}; this biasbed reads version {VERSION}")
-    return {**described(values), "algorithm": load_file(folder / TENSORS_FILE, device=str(device))}
+    return {**model_parts(values), "algorithm": load_file(folder / TENSORS_FILE, device=str(device))}
 
 
 def load(
@@ -108,14 +108,14 @@ def load(
     except pickle.UnpicklingError:  # torch's message would advise to run whatever is in the file
         raise Failure(f"{where} holds more than values and tensors; nothing in it was run") from None
     except Exception as error:  # the unpickler raises nearly anything on damaged bytes
-        raise Failure(f"{where} can't be read: {brief(error)}") from None
+        raise Failure(f"{where} can't be read: {first_line_of(error)}") from None
     return state
 
 
 def _load_file(path: Path, device: torch.device | str) -> dict[str, Any]:
     """Read a checkpoint file, and all of its checksums. Raises an error of any kind if it is damaged."""
     with zipfile.ZipFile(path) as archive:
-        _refuse_packed(archive, path.stat().st_size)
+        _refuse_compressed(archive, path.stat().st_size)
         damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"checksum of {damaged}")
@@ -132,12 +132,12 @@ def check_parts(state: Mapping[str, Any], parts: Mapping[str, type | UnionType])
             raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
 
 
-def brief(error: Exception) -> str:
-    """Return the first line of a library's error about a file, escaped, because the content may be anything."""
+def first_line_of(error: Exception) -> str:
+    """Return the first line of a library's error about a file, escaped, because a file's content may be anything."""
     return shown(first_line(error))
 
 
-def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:
+def _refuse_compressed(archive: zipfile.ZipFile, size: int) -> None:
     """Raise ValueError if parts are compressed: torch compresses none, and a bomb could unpack without end."""
     parts = archive.infolist()
     if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(part.file_size for part in parts) > size:
@@ -166,4 +166,4 @@ def trim(folder: Path, keep: str) -> None:
     if keep != "best_last":
         (folder / LAST).unlink(missing_ok=True)
     if (folder / LAST).exists():
-        save(folder / LAST, described(load(folder / LAST)))
+        save(folder / LAST, model_parts(load(folder / LAST)))

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.system.files import scratch_folder
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 Device = Literal["cpu", "cuda"]
 
 
-def choose_device(device: str, nproc: int | str) -> tuple[Device, int]:
-    """Return ("cpu" or "cuda", number of processes) from the settings, or from torchrun if it started this process.
+class DeviceChoice(NamedTuple):
+    """Device of a training, and its number of processes."""
+
+    device: Device
+    processes: int
+
+
+def choose_device(device: str, nproc: int | str) -> DeviceChoice:
+    """Return the device and number of processes that the settings choose, or torchrun if it started this process.
 
     Raises UsageError for a GPU that is not there and for more processes than GPUs.
     """
@@ -29,19 +36,23 @@ def choose_device(device: str, nproc: int | str) -> tuple[Device, int]:
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if in_torchrun():
-        return resolve_device(device, 1, gpus)[0], int(os.environ["WORLD_SIZE"])
+        return DeviceChoice(resolve_device(device, 1, gpus).device, int(os.environ["WORLD_SIZE"]))
     return resolve_device(device, nproc, gpus)
 
 
-def resolve_device(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
-    """Return (device, number of processes) for a machine with `gpus` GPUs. `where` names it in messages."""
-    resolved: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
-    if resolved == "cuda" and not gpus:
+def resolve_device(device: str, nproc: int | str, gpus: int, where: str = "here") -> DeviceChoice:
+    """Return the device and number of processes on a machine with `gpus` GPUs. `where` names it in messages.
+
+    `auto` takes all GPUs with a process each, or one process on the CPU if there are none.
+    """
+    if device == "cpu" or (device == "auto" and not gpus):
+        return DeviceChoice("cpu", 1 if nproc == "auto" else int(nproc))
+    if not gpus:
         raise UsageError(f"device=cuda: there is no GPU {where}")
-    count = int(nproc) if nproc != "auto" else max(1, gpus if resolved == "cuda" else 1)
-    if resolved == "cuda" and count > gpus:
+    count = gpus if nproc == "auto" else int(nproc)
+    if count > gpus:
         raise UsageError(f"nproc={count}: there are {gpus} GPUs {where}, and each process needs one of its own")
-    return resolved, count
+    return DeviceChoice("cuda", count)
 
 
 def run_torchrun(count: int, arguments: Sequence[str]) -> int:
@@ -55,7 +66,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "none"  # ours are never lost, and end its processes too
     os.environ.setdefault(SHUTDOWN, "60")
     os.environ[PARENT_PROCESS] = str(os.getpid())
-    with _meeting_place() as folder:
+    with _rendezvous_folder() as folder:
         options = ["--nproc_per_node", str(count), "--log-dir", str(folder)]
         options += ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"]
         options += ["--rdzv-id", "biasbed", "--rdzv-endpoint", str(folder / "agent")]
@@ -86,7 +97,7 @@ def set_arithmetic(device: torch.device) -> None:
 
 
 @contextlib.contextmanager
-def _meeting_place() -> Iterator[Path]:
+def _rendezvous_folder() -> Iterator[Path]:
     """Yield a folder in which torchrun's processes find each other.
 
     The rendezvous uses files because torch's TCP store listens on all networks without authentication.

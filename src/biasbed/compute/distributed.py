@@ -43,9 +43,9 @@ class Group:
 
     def seed(self, seed: int) -> None:
         """Seed this rank's generator by (seed, rank), the shared one by seed, and torch's global one (dropout)."""
-        self.shared_generator.manual_seed(_mix(seed, 0))
-        self.generator.manual_seed(_mix(seed, self.rank + 1))
-        torch.manual_seed(_mix(seed, self.rank + 1) ^ 1)
+        self.shared_generator.manual_seed(_derive_seed(seed, 0))
+        self.generator.manual_seed(_derive_seed(seed, self.rank + 1))
+        torch.manual_seed(_derive_seed(seed, self.rank + 1) ^ 1)
 
     def random_states(self) -> list[dict[str, Tensor]] | None:
         """Return the state of every rank's generators on rank 0, None on other ranks."""
@@ -174,8 +174,8 @@ class _Gather(torch.autograd.Function):
         return total.split(ctx.counts)[ctx.rank], None, None
 
 
-def _mix(seed: int, stream: int) -> int:
-    """Return a seed for a stream (splitmix64); those of different streams are unrelated, whatever the user's seed."""
+def _derive_seed(seed: int, stream: int) -> int:
+    """Return the seed of one of several streams (splitmix64). Seeds of different streams are unrelated."""
     z = (seed * 1_000_003 + stream + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
@@ -223,14 +223,10 @@ def convert_errors() -> Iterator[None]:
         message = describe_lost_process(error)
         if message is None:
             raise
-        _hear_no_further_loader()
+        # Loaders die together: torch's handler would raise for the next one while the training is being ended.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         raise Failure(message) from None
-
-
-def _hear_no_further_loader() -> None:
-    """Take back torch's handler: loaders die together, and it would raise again while the training is ended."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 # --- start and end ---------------------------------------------------------------------------------------------------
@@ -242,7 +238,7 @@ def process_group(device: str = "auto") -> Iterator[Group]:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if not in_torchrun():
         rank, world = 0, 1
-    device = choose_device(device, 1)[0]
+    device = choose_device(device, 1).device
     if device == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_device(local)

@@ -23,10 +23,10 @@ def rate_factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -
 
     With `optim.restarts`, the schedule starts again at each of them and spans the steps up to the next one.
     """
-    starts = [0, *restart_steps(optim, total)]
-    number = bisect.bisect_right(starts, step) - 1
-    end = (*starts, total)[number + 1]
-    return _factor(optim, step - starts[number], end - starts[number], steps_per_epoch)
+    bounds = [0, *restart_steps(optim, total), total]
+    number = bisect.bisect_right(bounds[:-1], step) - 1
+    start, end = bounds[number], bounds[number + 1]
+    return _schedule_factor(optim, step - start, end - start, steps_per_epoch)
 
 
 def restart_steps(optim: Optim, total: float) -> list[int]:
@@ -39,23 +39,27 @@ def has_restart(optim: Optim, step: float, following: float, total: float) -> bo
     return any(step < start <= following for start in restart_steps(optim, total))
 
 
-def _factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> float:
+def _schedule_factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> float:
+    """Return the factor of the initial rate at a step of a schedule without restarts."""
     if optim.schedule == "piecewise":  # each step at the rate of its end, as warm-up is
         return float(np.interp((step + 1) / total, optim.points, optim.factors))
-    warm = round(optim.warmup * steps_per_epoch)
-    if step < warm:
-        return (step + 1) / warm
+    warmup_steps = round(optim.warmup * steps_per_epoch)
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
     if optim.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
+        done = (step - warmup_steps) / max(1, total - warmup_steps)
+        return 0.5 * (1 + math.cos(math.pi * done))
     if optim.schedule == "step":
-        return optim.gamma ** sum(step >= round(milestone * total) for milestone in optim.milestones)
+        passed = sum(step >= round(milestone * total) for milestone in optim.milestones)
+        return optim.gamma**passed
     return 1.0
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
-PLACES = "places"  # key in a parameter group: positions of its parameters among those that `make_optimizer` was given
+# Key in a parameter group: positions of its parameters among those that `make_optimizer` was given.
+POSITIONS = "places"
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def list_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     positions: list[int] = []
     for group in optimizer.param_groups:
         parameters += group["params"]
-        positions += group.get(PLACES, ())
+        positions += group.get(POSITIONS, ())
     return [parameters[number] for number in np.argsort(positions)] if positions else parameters
 
 
@@ -144,10 +148,10 @@ def _groups(optim: Optim, rate: float, parameters: list[Any], roles: ParameterRo
     is_grouped = bool(parameters) and isinstance(parameters[0], dict)
     for options in parameters if is_grouped else [{"params": parameters}]:
         members = list(options["params"])
-        kinds = [_kind(optim, parameter, roles) for parameter in members]
+        kinds = [_kind_of(optim, parameter, roles) for parameter in members]
         for kind in sorted(set(kinds)):
-            rows = [row for row, own_kind in enumerate(kinds) if own_kind == kind]
-            group = {**options, "params": [members[row] for row in rows], PLACES: [first + row for row in rows]}
+            rows = [row for row, member_kind in enumerate(kinds) if member_kind == kind]
+            group = {**options, "params": [members[row] for row in rows], POSITIONS: [first + row for row in rows]}
             if kind.depth:
                 group["lr"] = group.get("lr", rate) * optim.layer_decay**kind.depth
             if kind.is_head:
@@ -166,9 +170,12 @@ class _Kind(NamedTuple):
     is_spared: bool  # from weight decay
 
 
-def _kind(optim: Optim, parameter: nn.Parameter, roles: ParameterRoles) -> _Kind:
+def _kind_of(optim: Optim, parameter: nn.Parameter, roles: ParameterRoles) -> _Kind:
+    """Return the depth and role of a parameter, as far as the settings treat them differently."""
     depth = roles.depths.get(id(parameter), 0) if optim.layer_decay != 1 else 0
-    is_spared = not optim.decay_norms and parameter.ndim <= 1
+    is_head = optim.head_factor != 1 and id(parameter) in roles.head
+    is_norm_or_bias = parameter.ndim <= 1
+    is_spared = not optim.decay_norms and is_norm_or_bias
     if not optim.decay_embeddings and id(parameter) in roles.embeddings:
         is_spared = True
-    return _Kind(depth, optim.head_factor != 1 and id(parameter) in roles.head, is_spared)
+    return _Kind(depth, is_head, is_spared)

@@ -22,7 +22,7 @@ from biasbed.compute import checkpoint
 from biasbed.errors import UsageError, first_line
 from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
-from biasbed.networks.lineage import content_hash
+from biasbed.networks.provenance import content_hash
 from biasbed.networks.weights import is_run_id
 from biasbed.suites.user_label_maps import OwnMaps
 from biasbed.system import files
@@ -177,7 +177,7 @@ class TestedModel:
     def refuse_shape(self, shape: Sequence[int], name: str) -> None:
         """Raise UsageError if the network doesn't take images [C,H,W] of this shape. name: a set that has them."""
         try:
-            with torch.inference_mode(), networks.no_border_lost(self.module, shape[0]):
+            with torch.inference_mode(), networks.refuse_lost_border(self.module, shape[0]):
                 self.predict(torch.full((2, *shape), 0.5))
         except (AssertionError, RuntimeError, ValueError, UsageError) as error:
             reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))

@@ -10,9 +10,9 @@ from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
     Architecture,
-    by_channel,
     check_name,
     create,
+    repeat_channels,
     require_cached,
     resolve,
     skeleton,
@@ -22,11 +22,11 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.fitting import Fitted
 from biasbed.networks.form import Form, MeanStd
-from biasbed.networks.lineage import file_facts, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
-from biasbed.networks.patches import no_border_lost, refuse_size
+from biasbed.networks.patches import refuse_lost_border, refuse_size
+from biasbed.networks.provenance import file_facts, origin, read, start
 from biasbed.networks.weights import check_init, load_weights, resolve_weights
 
 __all__ = [
@@ -39,9 +39,9 @@ __all__ = [
     "check_init",
     "check_name",
     "find_normalisation",
-    "no_border_lost",
     "normalisation_from_json",
     "origin",
+    "refuse_lost_border",
     "refuse_size",
     "require_cached",
     "resolve",
@@ -115,7 +115,7 @@ def find_normalisation(
     if architecture.library == "own":
         _, mean, std, _ = create(architecture, Form(2, settings.channels, 32))
     else:
-        mean, std = (by_channel(values, settings.channels) for values in tag_mean_std(architecture))
+        mean, std = (repeat_channels(values, settings.channels) for values in tag_mean_std(architecture))
     return _normalisation(architecture, (mean, std), init, settings, file_facts(resolve(name), init), mean_std)
 
 
@@ -160,7 +160,7 @@ def _refuse_size(network: Network, name: str, size: int) -> None:
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        with torch.no_grad(), no_border_lost(network, network.channels):
+        with torch.no_grad(), refuse_lost_border(network, network.channels):
             network(torch.zeros(1, network.channels, size, size))
     except Exception as error:  # the type depends on the architecture
         raise UsageError(f"{name} can't be made for images of {size} x {size} pixels: {first_line(error)}") from None

@@ -35,11 +35,11 @@ RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
 
 def _mlp(form: Form) -> Backbone:
     size = form.image_size or USUAL_SIZE
-    return usual(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
+    return with_imagenet_mean_std(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
 
 
 def _simple_conv(kernel: int, form: Form) -> Backbone:
-    return usual(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
+    return with_imagenet_mean_std(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
 
 
 def _mnist_convnet(form: Form) -> Backbone:
@@ -49,7 +49,7 @@ def _mnist_convnet(form: Form) -> Backbone:
 
 
 def _bagnet18(form: Form) -> Backbone:
-    return usual(small.BagNet18(form.outputs, form.channels, form.width), form)
+    return with_imagenet_mean_std(small.BagNet18(form.outputs, form.channels, form.width), form)
 
 
 def _own_resnet(block: str, form: Form) -> Backbone:
@@ -59,7 +59,7 @@ def _own_resnet(block: str, form: Form) -> Backbone:
 
     network = ResNet(getattr(resnet, block), form.outputs, form.width)
     _take_channels(network, form.channels)
-    return usual(network, form)
+    return with_imagenet_mean_std(network, form)
 
 
 _OWN: Mapping[str, Callable[[Form], Backbone]] = {
@@ -170,7 +170,9 @@ def resolve(name: str) -> Architecture:
         model_libraries.library(source).check(model)
         return Architecture(source, model)
     if name.startswith(model_libraries.SOURCES) or model.startswith(model_libraries.SOURCES):
-        return _resolve_source(name if source != "timm" else model)
+        name = name if source != "timm" else model
+        timm_config(name)  # raises an error if there is no such model
+        return Architecture("timm", name)
     plain, mark, gates = name.partition("+")
     if mark:
         return _with_gates(resolve(plain), gates, name)
@@ -242,22 +244,25 @@ def _from_optional(architecture: Architecture, form: Form) -> Backbone:
 
 
 def _from_timm(architecture: Architecture, form: Form) -> Backbone:
-    how: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
-    usual: Any = timm_config(architecture.tagged)
-    size = (form.image_size or usual.input_size[-1]) if usual is not None and usual.fixed_input_size else None
-    if size is not None and size != usual.input_size[-1]:
-        how["img_size"] = size
-    model = _timm_model(architecture.tagged, form, how)
+    options: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
+    config: Any = timm_config(architecture.tagged)
+    size = None  # of the only images that the network takes
+    if config is not None and config.fixed_input_size:
+        default_size = config.input_size[-1]
+        size = form.image_size or default_size
+        if size != default_size:
+            options["img_size"] = size
+    model = _make_timm_model(architecture.tagged, form, options)
     mean, std = tag_mean_std(architecture)
-    return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
+    return Backbone(model, repeat_channels(mean, form.channels), repeat_channels(std, form.channels), size)
 
 
-def _timm_model(name: str, form: Form, how: Mapping[str, Any]) -> nn.Module:
+def _make_timm_model(name: str, form: Form, options: Mapping[str, Any]) -> nn.Module:
     """Return timm's model. Raises UsageError if it should have stochastic depth and has none."""
     import timm
 
     def make(**more: Any) -> nn.Module:
-        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=form.outputs, **how, **more)
+        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=form.outputs, **options, **more)
         return model
 
     if form.drop_path is None:
@@ -294,8 +299,8 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
 
     module = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
     size = (form.image_size or USUAL_SIZE) if module in SIZED else None
-    how = {} if size is None else SIZED[module](size)
-    model: Any = models.get_model(architecture.name, weights=None, num_classes=form.outputs, **how)
+    options = {} if size is None else SIZED[module](size)
+    model: Any = models.get_model(architecture.name, weights=None, num_classes=form.outputs, **options)
     for name in AUXILIARY:
         if hasattr(model, name):
             setattr(model, name, None)
@@ -306,18 +311,18 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
         layers.set_drop_path(model, form.drop_path)
     _take_channels(model, form.channels)
     mean, std = tag_mean_std(architecture)
-    return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
+    return Backbone(model, repeat_channels(mean, form.channels), repeat_channels(std, form.channels), size)
 
 
-def usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
+def with_imagenet_mean_std(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
     """Return the backbone with the mean and std of ImageNet."""
     return Backbone(
-        model, by_channel(IMAGENET_MEAN, form.channels), by_channel(IMAGENET_STD, form.channels), image_size
+        model, repeat_channels(IMAGENET_MEAN, form.channels), repeat_channels(IMAGENET_STD, form.channels), image_size
     )
 
 
-def by_channel(values: Sequence[float], channels: int) -> list[float]:
-    """Return one value per channel, repeating the given ones in turn if there are more channels than values."""
+def repeat_channels(values: Sequence[float], channels: int) -> list[float]:
+    """Return a value for each channel: 1, 2, 3, 1, 2 for the values 1, 2, 3 and five channels."""
     return [values[channel % len(values)] for channel in range(channels)]
 
 
@@ -325,8 +330,8 @@ def _take_channels(model: nn.Module, channels: int) -> None:
     """Change the number of input channels of the first convolution, repeating its RGB filters in turn."""
     first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     if channels != first.in_channels:
-        turns = [channel % first.in_channels for channel in range(channels)]
-        first.weight = nn.Parameter(first.weight.detach()[:, turns].clone())
+        copied = [channel % first.in_channels for channel in range(channels)]
+        first.weight = nn.Parameter(first.weight.detach()[:, copied].clone())
         first.in_channels = channels
 
 
@@ -387,11 +392,6 @@ def require_cached(name: str) -> None:
     )
 
 
-def _resolve_source(name: str) -> Architecture:
-    timm_config(name)
-    return Architecture("timm", name)
-
-
 def timm_tags(name: str) -> list[str]:
     """Return the tags of the weights that timm has for a model."""
     import timm
@@ -400,6 +400,7 @@ def timm_tags(name: str) -> list[str]:
 
 
 def _is_resnet(architecture: Architecture) -> bool:
+    """Return True for a ResNet of basic or bottleneck blocks."""
     if architecture.library == "own":
         return architecture.name in RESNETS
     # In both libraries the file `resnet.py` holds the plain ResNets, all of basic and bottleneck blocks; ResNeSt,
@@ -408,6 +409,7 @@ def _is_resnet(architecture: Architecture) -> bool:
 
 
 def _may_have_stages(architecture: Architecture) -> bool:
+    """Return False for an architecture that surely has no stages (`networks.stages`)."""
     if architecture.library in ("own", "torchvision"):
         return _is_resnet(architecture)
     if architecture.library != "timm" or architecture.name not in list_builders("timm"):  # of a hub or a folder

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -55,11 +55,18 @@ def network_class(kind: str) -> type[PreparedNetwork]:
     return loaded
 
 
-def take_over(kind: str, files: Mapping[str, Path]) -> tuple[PreparedNetwork, dict[str, str]]:
-    """Return the network with the weights of the authors' files (path by option), and each file's SHA-256."""
+class PublishedNetwork(NamedTuple):
+    """Network with its authors' weights."""
+
+    network: PreparedNetwork
+    checksums: dict[str, str]  # SHA-256 of each file, by the option that names it
+
+
+def load_published(kind: str, files: Mapping[str, Path]) -> PublishedNetwork:
+    """Return the network with the weights of the authors' files. files: path by option."""
     checksums = {option: sha256(path) for option, path in files.items()}
     tensors = {option: read_file(path, option) for option, path in files.items()}
-    return network_class(kind).from_published(tensors), checksums
+    return PublishedNetwork(network_class(kind).from_published(tensors), checksums)
 
 
 def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, Any]) -> None:
@@ -79,7 +86,9 @@ def load(path: Path, kind: str) -> PreparedNetwork:
         network.load_state_dict(content["state"])
         _ = network.size
     except Exception as error:  # the file may hold anything
-        raise Failure(f"{path} was written by other code ({checkpoint.brief(error)}): prepare it again") from None
+        raise Failure(
+            f"{path} was written by other code ({checkpoint.first_line_of(error)}): prepare it again"
+        ) from None
     return network.eval().requires_grad_(False)
 
 

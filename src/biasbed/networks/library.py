@@ -209,7 +209,7 @@ def _from_optional(architecture: Architecture) -> _Loaded:
     settings = _optional_settings(architecture)
     backbone, *_ = create(architecture, Form(len(names), image_size=settings["image_size"]))
     tensors = library.fetch(architecture.name, architecture.tag)
-    load_weights(backbone, model_libraries.kept(tensors, backbone), architecture.name, architecture.name)
+    load_weights(backbone, model_libraries.select_tensors(tensors, backbone), architecture.name, architecture.name)
     is_imagenet = len(names) == USUAL_OUTPUTS and names[0].startswith("tench") and names[-1].startswith("toilet tissue")
     classes = _wordnet_ids("imagenet-1k", len(names)) if is_imagenet else _real_names(names)
     return _Loaded(backbone, len(names), classes, settings)

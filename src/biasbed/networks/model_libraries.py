@@ -130,7 +130,7 @@ def out_of_reach_error(name: str, error: Exception, folder: str) -> Failure:
     )
 
 
-def kept(tensors: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors that a module has."""
+def select_tensors(tensors: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors whose keys are in a module's state dict."""
     state: Any = module.state_dict()
     return {key: value for key, value in tensors.items() if key in state}

@@ -57,11 +57,11 @@ def choose(
     """
     channels = len(usual[0])
     if mean_std is not None:
-        return Normalisation(*by_channel(mean_std, channels), "given", "given")
+        return Normalisation(*one_per_channel(mean_std, channels), "given", "given")
     if scale != "auto":
         return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}")
     if trained is not None:
-        return Normalisation(*by_channel(trained, channels), "checkpoint", "those of the checkpoint's training")
+        return Normalisation(*one_per_channel(trained, channels), "checkpoint", "those of the checkpoint's training")
     if beside:
         raise UsageError(
             f"{source}: has tensors that {architecture.name} does not take and that may normalise its images: "
@@ -79,8 +79,11 @@ def choose(
     return Normalisation(mean, std, "architecture", f"default of the architecture{_doubt(architecture, from_file)}")
 
 
-def by_channel(values: MeanStd, channels: int) -> MeanStd:
-    """Return one value per channel from one value for all, or from one each. Raises UsageError for other counts."""
+def one_per_channel(values: MeanStd, channels: int) -> MeanStd:
+    """Return mean and std with a value for each channel, from one for all channels or one for each.
+
+    Raises UsageError for any other number of values.
+    """
     mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in values)
     if len(mean) != channels or len(std) != channels:
         raise UsageError(f"mean= and std= should have 1 number, or {channels} (one per channel), not {len(mean)}")

@@ -41,20 +41,20 @@ def refuse_size(name: str, size: int, channels: int = 3) -> None:
     if _takes(architecture, form):
         return
     below = size - size % patch
-    near = [
+    valid = [
         *_first_taken(architecture, form, range(below, SMALLEST - 1, -patch)),
         *_first_taken(architecture, form, range(below + patch, below + patch * TRIES, patch)),
     ]
-    if near:  # else the patch is not what keeps the network from images of this size
+    if valid:  # else the patch is not what keeps the network from images of this size
         raise UsageError(
             f"{name} can't be made for images of {size} x {size} pixels: {_problem(patch, size)}; take "
-            f"image_size={' or '.join(map(str, near))}"
+            f"image_size={' or '.join(map(str, valid))}"
         )
 
 
 @contextlib.contextmanager
-def no_border_lost(module: nn.Module, channels: int) -> Iterator[None]:
-    """Raise UsageError in the block if a layer that cuts images into patches leaves out a border of its input."""
+def refuse_lost_border(module: nn.Module, channels: int) -> Iterator[None]:
+    """Raise UsageError within the block if a layer that cuts images into patches leaves out a border of its input."""
 
     def refuse(layer: Any, inputs: tuple[Tensor, ...]) -> None:
         for side, patch in zip(inputs[0].shape[-2:], layer.stride, strict=True):
@@ -108,7 +108,7 @@ def _takes(architecture: Architecture, form: Form) -> bool:
         try:
             with torch.random.fork_rng([]), torch.device(device), torch.no_grad():
                 backbone = create(architecture, form).module.eval()
-                with no_border_lost(backbone, form.channels):
+                with refuse_lost_border(backbone, form.channels):
                     backbone(torch.zeros(1, form.channels, form.image_size or 0, form.image_size or 0))
         except BorderLost:
             return False

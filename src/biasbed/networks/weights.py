@@ -109,7 +109,9 @@ def read_weights(architecture: Architecture, init: str) -> Fitted:
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split_setting(init).part, architecture, "init")
     tensors = fetch_or_fail(resolve_weights(architecture, init), init)
-    return Fitted("", model_libraries.kept(tensors, skeleton(architecture)) if architecture.is_optional else tensors)
+    if architecture.is_optional:
+        tensors = model_libraries.select_tensors(tensors, skeleton(architecture))
+    return Fitted("", tensors)
 
 
 def fetch_or_fail(architecture: Architecture, init: str) -> dict[str, Tensor]:
@@ -134,7 +136,7 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     if hint:
         log.warning("%s=%s: %s", option, path, hint)
     if getattr(backbone, "is_part_of_file", False):  # the other parts are loaded by themselves
-        fitted = fitted._replace(tensors=model_libraries.kept(fitted.tensors, backbone), beside=())
+        fitted = fitted._replace(tensors=model_libraries.select_tensors(fitted.tensors, backbone), beside=())
     return fitted
 
 

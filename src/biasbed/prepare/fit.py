@@ -133,7 +133,7 @@ def _restore(
         raise Failure(f"{failure}; remove it, and the same command starts anew") from None
     except Exception as error:  # a file may hold anything
         raise Failure(
-            f"{path} was written by other code ({checkpoint.brief(error)}): remove it to start anew"
+            f"{path} was written by other code ({checkpoint.first_line_of(error)}): remove it to start anew"
         ) from None
     return int(state["step"])
 

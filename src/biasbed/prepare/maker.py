@@ -102,7 +102,7 @@ class KeptMaker(Maker[K]):
 
     @functools.cached_property
     def device(self) -> str:
-        return choose_device(self.config.device, 1)[0]
+        return choose_device(self.config.device, 1).device
 
     def run(self) -> Path:
         """Make the product under a lock on its folder.

@@ -134,7 +134,7 @@ class NetworkMaker(KeptMaker[N]):
         """Return the network and its origin: converted from the authors' files if all are named, else trained."""
         files, published = self.files, frozen.network_class(self.kind).published
         if set(files) == set(published):
-            network, checksums = frozen.take_over(self.kind, files)
+            network, checksums = frozen.load_published(self.kind, files)
             for option, checksum in checksums.items():
                 print(f"{option}={files[option]}: SHA-256 {checksum}")
             return network, {"files": checksums}

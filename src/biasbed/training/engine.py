@@ -271,8 +271,8 @@ class Engine:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
         with acting_at_once():
-            self.average.judge()
-        with self.average.in_place():
+            self.average.before_evaluation()
+        with self.average.evaluated_weights():
             with acting_at_once():
                 for name, predict in self.algorithm.predictors().items():
                     metrics |= rename_phase(name, self.evaluate(predict, only="val"))
@@ -345,7 +345,7 @@ class Engine:
     def weights_of(self, which: str) -> Iterator[None]:
         """Give the algorithm the weights of the `best` or the `last` evaluation within the block."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.average.in_place())
+            stack.enter_context(self.average.evaluated_weights())
             if which == "best":
                 weights = checkpoint.load(self.folder.path / checkpoint.BEST)["algorithm"]
                 stack.enter_context(replaced_weights(self.algorithm, weights))
@@ -421,7 +421,7 @@ class Engine:
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.step_metrics.state_dict())
         random_states, skipped = self.group.random_states(), self.gather_skipped()
-        with self.average.in_place() as live:
+        with self.average.evaluated_weights() as live:
             if self.group.is_main:
                 state = {
                     **self._describe_weights(),

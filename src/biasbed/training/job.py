@@ -171,7 +171,7 @@ def refuse_settings(config: Config, algorithm: type[Algorithm]) -> None:
     if config.compile:
         from biasbed.networks import compilation
 
-        compilation.refuse_no_compiler(choose_device(config.device, config.nproc)[0])
+        compilation.refuse_no_compiler(choose_device(config.device, config.nproc).device)
 
 
 def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:

@@ -103,7 +103,7 @@ def test_published_edsr(tmp_path: Path, shifts: bool) -> None:
     authors = EDSR()
     state = dict(authors.state_dict())
     torch.save(with_mean_shifts(state) if shifts else state, tmp_path / "edsr.pt")
-    network, checksums = frozen.take_over("edsr", {"weights": tmp_path / "edsr.pt"})
+    network, checksums = frozen.load_published("edsr", {"weights": tmp_path / "edsr.pt"})
     assert (network.size, network.settings["width"], len(checksums["weights"])) == (512, 64, 64)
     x = 255 * torch.rand(1, 3, 3, 4, generator=seeded())
     assert torch.equal(network(x), authors(x))
@@ -112,7 +112,7 @@ def test_published_edsr(tmp_path: Path, shifts: bool) -> None:
 def test_published_autoencoder(tmp_path: Path) -> None:
     authors = CAE()
     torch.save(authors.state_dict(), tmp_path / "cae.state")
-    network, _ = frozen.take_over("cae", {"weights": tmp_path / "cae.state"})
+    network, _ = frozen.load_published("cae", {"weights": tmp_path / "cae.state"})
     x, uniform = torch.rand(1, 3, 16, 16, generator=seeded()), torch.rand(1, 32, 4, 4, generator=seeded(1))
     assert torch.equal(network(x, uniform), authors(x, uniform))
     assert network.size == 512

@@ -6,7 +6,7 @@ from biasbed.errors import UsageError, first_line
 from biasbed.networks import weight_files
 from biasbed.networks.backbones import Architecture, resolve
 from biasbed.networks.fitting import fit
-from biasbed.networks.model_libraries import kept
+from biasbed.networks.model_libraries import select_tensors
 from biasbed.networks.weights import fetch_or_fail, name_some, resolve_weights, weights_file
 from biasbed.plugins.text_towers.small_towers import SmallTextTower
 from biasbed.plugins.text_towers.towers import TextTower, TowerLibrary, no_text_tower_error
@@ -39,7 +39,7 @@ def load_text_tower(name: str, init: str) -> TextTower:
             "method that uses images alone, such as algorithm=probe"
         )
     try:
-        tower.model.load_state_dict(kept(tensors, tower.model))
+        tower.model.load_state_dict(select_tensors(tensors, tower.model))
     except RuntimeError as error:
         raise UsageError(f"{source}: not the text tower of {name}: {first_line(error)}") from None
     return tower
