@@ -1,4 +1,4 @@
-"""`benchmark`: rows x cells x seeds as a study. The same command finishes what was cut off and starts nothing twice."""
+"""Command `benchmark`: rows x cells x seeds as a study. Repeating the command continues it; no run is trained twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from biasbed.tracking.server import resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
-    """Train or test every row in every cell with every seed; with `dry_run`, print what that means.
+    """Train or test every row in every cell with every seed; with `dry_run`, only list the runs.
 
     Raises UsageError before anything is started, and Failure at the end if runs failed.
     """
@@ -64,7 +64,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
 
 def describe_scores(suite: str, study: str) -> str:
-    """Return the table of scores of a finished study and what it supports, as `analyze` prints it first."""
+    """Return the table of scores of a finished study with its conclusions, as `analyze` prints it."""
     from biasbed import analysis
     from biasbed.analysis.report import terminal_table
 
@@ -110,13 +110,17 @@ def load_table(options: BenchmarkOptions) -> StudyTable:
 
 
 def with_suite(flags: Mapping[str, str]) -> dict[str, str]:
-    """Return the flags with the suite that they mean, which a table may name."""
+    """Return the flags with the name of the suite, which a table may give."""
     options, _ = read_options(BenchmarkOptions, flags)
-    return {**flags, "suite": load_table(options).suite if options.suite == "auto" else options.suite}
+    suite = load_table(options).suite if options.suite == "auto" else options.suite
+    return {**flags, "suite": suite}
 
 
 def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
-    """Build the study's table: the one that the options name, with what the flags override."""
+    """Build the study's table: the one that the options name, in which flags override the settings.
+
+    settings: flags for all trainings.
+    """
     table = load_table(options)
     rows = select_rows(table, options.algorithms)
     if not rows:
@@ -125,28 +129,28 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
     if {"epochs", "steps"} & replaced:
         replaced |= {"epochs", "steps"}  # a duration in one unit replaces one in the other
 
-    def keep(overrides: Overrides) -> Overrides:
+    def without_replaced(overrides: Overrides) -> Overrides:
         return {name: value for name, value in overrides.items() if name not in replaced}
 
     chosen = {}
     for row in rows:
         if row in table.chosen:
-            chosen[row] = {cell: keep(overrides) for cell, overrides in table.chosen[row].items()}
+            chosen[row] = {cell: without_replaced(overrides) for cell, overrides in table.chosen[row].items()}
     fresh = max(table.seen_seeds, default=-1) + 1
     return StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
-        rows={name: keep(row) for name, row in rows.items()},
+        rows={name: without_replaced(row) for name, row in rows.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds, fresh),
-        settings={**keep(table.settings), **settings},
-        cells={name: keep(cell) for name, cell in table.cells.items()},
+        settings={**without_replaced(table.settings), **settings},
+        cells={name: without_replaced(cell) for name, cell in table.cells.items()},
         chosen=chosen,
         chosen_by=table.chosen_by,
     )
 
 
 def dry_run(plan: StudyPlan) -> list[str]:
-    """Return every run with its status, and how long the rest takes. Writes nothing."""
+    """Return lines that list every run with its status, and the time left. Writes nothing."""
     _check_folder(plan)
     finished = find_finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
     statuses = read_statuses(plan, finished)
@@ -159,7 +163,7 @@ def train_plan(
     options: StudyOptions,
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent.
+    """Train the runs that are not done, under the study's run. Raises Failure if runs failed or were not sent.
 
     tags: added to the study and to all its runs.
     """
@@ -172,7 +176,7 @@ def train_plan(
         finished = find_finished_runs(study.run.uri, name) if study.run is not None else {}
         display = Display(name, plan.workers)
         statuses = read_statuses(plan, finished)
-        write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
+        write_whole(plan.folder / TABLE, yaml.safe_dump(_as_yaml(plan.table), sort_keys=False))
         write_lacking(plan.folder, plan.lacking)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         runner = Runner(statuses, plan.workers, launcher, options.retries, display, environment, is_finished)
@@ -195,7 +199,7 @@ def train_plan(
 
 
 def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher: Launcher) -> str:
-    """Return how long the rest takes: by the study's own epochs, else by measured steps."""
+    """Return a clause on the time left, by the study's own epochs if there are any, else by measured steps."""
     seconds = estimate(statuses, plan.workers).seconds
     if seconds is not None:
         return f"; about {format_duration(seconds)} by the epochs timed so far" if seconds else ""
@@ -205,7 +209,7 @@ def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher
 
 
 def _power(plan: StudyPlan) -> list[str]:
-    """Return the line on what the study's seeds can show, if there is one."""
+    """Return the line on the difference that the study's seeds can show, as a list; empty without one."""
     line = planner.describe_power(plan.runs, plan.suite, len(plan.table.seeds))
     return [line] if line else []
 
@@ -215,7 +219,7 @@ def _not_applicable(plan: StudyPlan) -> list[str]:
 
 
 def _origin_tags(table: StudyTable) -> dict[str, str]:
-    """Return the tags of a study whose settings a sweep chose; one of them says if it chose by test sets."""
+    """Return the tags of a study whose settings a sweep chose: the sweep, and its metric if that is of test sets."""
     if not table.chosen_by:
         return {}
     tags = {record.SWEEP: table.chosen_by["study"]}
@@ -245,7 +249,7 @@ def _is_tracked(plan: StudyPlan) -> bool:
 
 
 def _check_server(plan: StudyPlan) -> str:
-    """Return the tracking server; UsageError if the study of this name there differs."""
+    """Return the URI of the tracking server. Raises UsageError if it has a different study of this name."""
     uri = resolve_uri()
     hashes = {(run.row, run.cell): run.config_hash for run in plan.runs}
     refuse_mixture(uri, plan.table.study, plan.suite, hashes)
@@ -262,7 +266,7 @@ def _check_folder(plan: StudyPlan) -> None:
 
 
 def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
-    """Write what the study has cost so far, and print it."""
+    """Write and print the cost of the study so far."""
     lines = []
     for item in items:
         records = item.run.folder().read_journal()
@@ -274,6 +278,7 @@ def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
     print("\n".join([*summary, f"each run: {path}"]))
 
 
-def _plain(table: StudyTable) -> dict[str, object]:
-    plain = {name: value for name, value in dataclasses.asdict(table).items() if value or name == "settings"}
-    return {**plain, "seeds": list(table.seeds)}
+def _as_yaml(table: StudyTable) -> dict[str, object]:
+    """Return a table as the values of its YAML file, without empty entries."""
+    entries = {name: value for name, value in dataclasses.asdict(table).items() if value or name == "settings"}
+    return {**entries, "seeds": list(table.seeds)}

@@ -1,4 +1,4 @@
-"""Cells of a study: what its runs train on. `test_domains` lists hold-outs: a cell for each."""
+"""Cells of a study, the data that its runs train on: one for each listed data set, severity and held-out domain."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ DATA_SETTINGS = ("suite", "data_dir", "train", "prepared_dir")  # general settin
 
 @dataclass(frozen=True)
 class StudyCell:
-    """Data that some runs of a study train on.
+    """Cell of a study: data that some of its runs train on."""
 
-    name: empty if it is the study's only cell and has no name. overrides: its settings of `train`, added to the study's
-    general ones. They contain `cell` if the study gave the name; otherwise the suite names the cell.
-    """
-
-    name: str
+    name: str  # empty if it is the study's only cell and has no name
+    # Settings of `train`, added to the study's general ones. They contain `cell` if the study gave the name; otherwise
+    # the suite names the cell.
     overrides: Overrides
 
 
 def expand(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCell, ...]:
-    """Expand a study's cells, in order. settings: the general ones, suite included. cells: keyed by the study's names.
+    """Expand a study's cells, in order. settings: the general ones, suite included. cells: by the study's names.
 
-    `test_domains` lists what cells hold out: a domain, several at once as `a+b`, `each` domain in turn, all `pairs`. No
-    image is opened for that. If the suite's settings make cells (domains, severities), `train` and each such setting
-    that takes a single value may list several: every combination is a cell. Raises UsageError if the suite has no
-    domains, or if two cells get the same name.
+    `test_domains` lists what cells hold out: a domain, several at once as `a+b`, `each` domain in turn, all `pairs`. If
+    the suite has settings that make cells (domains, severities), these and `train` may also list several values, and
+    every combination is a cell. No image is opened. Raises UsageError if the suite has no domains, or if two cells get
+    the same name.
     """
     expanded: list[StudyCell] = []
     for name, overrides in (cells or {"": {}}).items():
@@ -56,7 +54,7 @@ def _join(*parts: str) -> str:
 
 
 def _lists_in(settings: Overrides) -> list[Spec]:
-    """Return the settings that list several values of which each makes a cell; the data set first."""
+    """Return the settings with a list of values, each of which makes a cell; the data set comes first."""
     suite_settings = suites.REGISTRY.own_settings(suites.choose_suite(settings)[0])
     candidates = [specs(Config)["train"]] if any(spec.cell for spec in suite_settings.values()) else []
     candidates += [spec for spec in suite_settings.values() if spec.makes_cells]

@@ -34,16 +34,16 @@ class Table:
 
 
 class Display:
-    """Messages that stay, and below them the live table; a log gets the messages and now and then the table's head."""
+    """Terminal output of a study: messages that stay, above a live table. A log gets messages and a few summaries."""
 
     def __init__(self, study: str, workers: int, stream: TextIO | None = None) -> None:
         self.study, self.workers = study, workers
         self._lines = LiveLines(stream)
         self._drawn = time.monotonic() if not self._lines.is_live else 0.0  # last draw
         self._made = self._drawn  # last time that a table was made for a log
-        self._make: Callable[[], Table] | None = None  # of the live table
-        self._has_estimate = False  # the log has said how long the rest takes
-        self._head = ""  # the last that the log has said
+        self._make: Callable[[], Table] | None = None  # makes the live table
+        self._has_estimate = False  # True once the log has an estimate of the time left
+        self._head = ""  # last head of the table in the log
 
     def say(self, text: str) -> None:
         self._lines.say(text)
@@ -52,7 +52,7 @@ class Display:
         self.show(lambda: make_table(self.study, items, self.workers))
 
     def show(self, make: Callable[[], Table]) -> None:
-        """Draw the table. A log gets its head now and then, and as soon as it says how long the rest takes."""
+        """Draw the table. A log gets its head every minute, and as soon as that estimates the time left."""
         now, is_live = time.monotonic(), self._lines.is_live
         is_due = now - self._drawn >= (REDRAW if is_live else LOG_EVERY)
         if not is_due and (is_live or self._has_estimate or now - self._made < REDRAW):

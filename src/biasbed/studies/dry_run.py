@@ -10,7 +10,7 @@ from biasbed.system.terminal import format_duration
 
 
 def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) -> list[str]:
-    """Return the runs by status, a line per row and cell, then what is left."""
+    """Return the lines of a dry run: the runs by status, a line per row and cell, then the time left."""
     states = [status.state for _, status in statuses]
     lines = []
     for state in dict.fromkeys(states):
@@ -31,7 +31,7 @@ def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) 
 
 
 def _list_state(statuses: Sequence[tuple[PlannedRun, RunStatus]]) -> list[str]:
-    """Return a line per row and cell with its seeds, and one for each run of which there is more to say."""
+    """Return a line per row and cell with its seeds, and a line for each run with a label, progress or note."""
     seeds: dict[str, list[str]] = {}
     others = []
     for run, status in statuses:
@@ -48,6 +48,7 @@ def _list_state(statuses: Sequence[tuple[PlannedRun, RunStatus]]) -> list[str]:
 
 
 def _describe_progress(run: PlannedRun, status: RunStatus) -> str:
+    """Return ` at epoch 2 of 10 (<note>)`, or the part of it that is known and of interest."""
     is_partial = status.reached and status.state not in ("done", "not sent")
     progress = f" at {run.unit} {status.reached} of {run.total}" if is_partial else ""
     note = f" ({status.note})" if status.note and status.state != "done" else ""

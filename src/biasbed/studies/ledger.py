@@ -1,4 +1,4 @@
-"""Cost of a study: device hours per run, per row and cell, and in total, by journals and by each start of a run."""
+"""Cost of a study: device hours per run, per row and cell, and in total, from journals and from the starts of runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log_file(folder: RunFolder) -> Path:
 def read_attempts(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the starts of a run: `start` and `end` (seconds since 1970), exit `code` and number of `processes`.
 
-    If the launcher was killed, `code` is None and `end` is the attempt's last sign of life.
+    If the launcher was killed, `code` is None and `end` is the time of the attempt's last written file.
     """
     path = folder.path / ATTEMPTS
     attempts: list[dict[str, Any]] = []
@@ -89,7 +89,7 @@ def _last_write(folder: RunFolder) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Hours times training processes: device hours on GPUs, process hours without."""
+    """Cost in hours times training processes: device hours on GPUs, process hours without."""
 
     training: float = 0.0  # of the epochs that count
     evaluation: float = 0.0
@@ -111,7 +111,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Line:
-    """A run of the ledger."""
+    """Line of the ledger: a run and its cost."""
 
     run: PlannedRun
     state: str
@@ -129,10 +129,11 @@ def compute_cost(run: PlannedRun, records: Records) -> Cost:
 
 
 def _sum_seconds(records: Records, names: Sequence[str]) -> float:
+    """Return the sum of these metrics over all records."""
     total = 0.0
-    for step in records:
+    for journal_record in records:
         for name in names:
-            total += step["metrics"].get(name, 0.0)
+            total += journal_record["metrics"].get(name, 0.0)
     return total
 
 

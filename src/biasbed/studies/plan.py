@@ -41,9 +41,16 @@ def group_name(row: str, cell: str) -> str:
     return "-".join(filter(None, (row, cell)))
 
 
+class RunIdentity(NamedTuple):
+    """Identity of a study's run, equal on all machines. The same training under another name is another run."""
+
+    group: str  # `group_name` of its row and cell
+    run_key: str
+
+
 @dataclass(frozen=True)
 class PlannedRun:
-    """A training of a study, or a test of a model that is trained already."""
+    """Planned run of a study: a training, or a test of a model that is trained already."""
 
     algorithm: str
     row: str
@@ -55,7 +62,7 @@ class PlannedRun:
     base: Path  # its folder, or the first of several (`folder_for`)
     monitor: str
     unit: str  # epoch or step, or test
-    total: int  # units
+    total: int  # number of units
     cadence: int  # units between two evaluations
     processes: int
     tracked: bool  # its results go to a server
@@ -80,16 +87,15 @@ class PlannedRun:
         return group_name(self.row, self.cell)
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Group and run key: equal on all machines. The same training under another name is another run."""
-        return self.group, self.run_key
+    def identity(self) -> RunIdentity:
+        return RunIdentity(self.group, self.run_key)
 
     def folder(self) -> RunFolder:
         """Return the folder in which it is or was trained."""
         return folder_for(self.base, "once", self.tracked, self.study)
 
     def reached(self, records: Records) -> int:
-        """Return the number of finished units by the journal. A test has one record, written at its end."""
+        """Return the number of epochs or steps that a journal's records show as finished; of a test, 0 or 1."""
         if self.kind != "train":
             return len(records)
         evaluated = evaluations(records)
@@ -98,7 +104,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A checked study: every run could start."""
+    """Plan of a study whose runs have all been checked, so that each could start."""
 
     table: StudyTable
     runs: tuple[PlannedRun, ...]
@@ -144,7 +150,10 @@ def plan_cells(row: str, cells: Sequence[StudyCell], plan: Callable[[StudyCell],
 
 
 def name_cells(lacking: Mapping[str, Mapping[int, Sequence[str]]], names: Mapping[int, str]) -> Lacking:
-    """Key what data lack by the names of cells in runs. A cell without any run has no name, and no column either."""
+    """Replace the indices of cells in `lacking` by the names that runs give them.
+
+    A cell without any run has no name, and no column in tables; it is left out.
+    """
     named: dict[str, dict[str, Sequence[str]]] = {}
     for row, needs in lacking.items():
         if needs:
@@ -179,14 +188,14 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
         for row in table.rows:
             models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
             planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests, bar))
-            for index, (config, runs) in planned.plans.items():
-                configs.append(config)
-                grid += [GridRun(seed_index, index, run) for seed_index, run in enumerate(runs)]
+            for index, cell_runs in planned.plans.items():
+                configs.append(cell_runs.config)
+                grid += [GridRun(seed_index, index, run) for seed_index, run in enumerate(cell_runs.runs)]
             left_out += planned.refusals
             lacking[row] = planned.lacking
     grid.sort(key=lambda planned: (planned.seed_index, planned.cell_index))
-    ordered = tuple(planned.run for planned in grid)
-    _refuse_equal(ordered)
+    runs = tuple(planned.run for planned in grid)
+    _refuse_equal(runs)
     reason = find_name_conflict(tests)
     if reason:
         raise UsageError(reason)
@@ -195,9 +204,16 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
         raise UsageError("output_dir and tracking apply to the whole study: give them in its general settings")
     if workers == "auto":
         workers = min(map(launcher.capacity, configs))
-    workers = min(int(workers), len(ordered))
-    names = {index: run.cell for _, index, run in grid}
-    return StudyPlan(table, ordered, configs[0], workers, tuple(left_out), name_cells(lacking, names))
+    workers = min(int(workers), len(runs))
+    cell_names = {planned.cell_index: planned.run.cell for planned in grid}
+    return StudyPlan(table, runs, configs[0], workers, tuple(left_out), name_cells(lacking, cell_names))
+
+
+class CellRuns(NamedTuple):
+    """Runs of a row in a cell, one per seed, and the config of the first."""
+
+    config: Config
+    runs: Sequence[PlannedRun]
 
 
 def _plan_cell(
@@ -208,16 +224,16 @@ def _plan_cell(
     tests: list[TestedCell],
     bar: ProgressBar,
     cell: StudyCell,
-) -> tuple[Config, Sequence[PlannedRun]]:
-    """Return the config and the runs of a row in a cell; adds to `models` and `tests`.
+) -> CellRuns:
+    """Plan the runs of a row in a cell. Adds the row's model to `models`, and what it is tested on to `tests`.
 
-    Raises UsageError, or NotApplicable, if there can be none.
+    Raises UsageError, or NotApplicable, if there can be no such runs.
     """
     bar.tick()
     settings = merge_settings(table, row, cell)
     if "model" in table.rows[row]:
         config, run = plan_test(settings, launcher, models)
-        return config, [run]
+        return CellRuns(config, [run])
     job, runs = plan_trainings(settings, table.seeds, launcher)
     tests.append(TestedCell(runs[0].group, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
@@ -225,11 +241,11 @@ def _plan_cell(
         raise UsageError(
             f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
         )
-    return job.config, runs
+    return CellRuns(job.config, runs)
 
 
 def _announce(table: StudyTable) -> None:
-    """Say what is planned, before anything is loaded and read."""
+    """Print what is planned, before anything is loaded."""
     rows = f"{len(table.rows)} row{'s' * (len(table.rows) != 1)}"
     seeds = f"{len(table.seeds)} seed{'s' * (len(table.seeds) != 1)}"
     folder = table.settings.get("data_dir", "none")
@@ -238,7 +254,7 @@ def _announce(table: StudyTable) -> None:
 
 
 def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
-    """Raise UsageError if there are more runs than anybody means."""
+    """Raise UsageError if the study has more than `MOST_RUNS` runs."""
     trained, tested = len(table.methods), len(table.rows) - len(table.methods)
     number = len(cells) * (trained * len(table.seeds) + tested)
     if number > MOST_RUNS:
@@ -254,7 +270,8 @@ def merge_settings(table: StudyTable, row: str, cell: StudyCell) -> dict[str, st
     Raises UsageError for an unknown setting, and for one that both row and cell give.
     """
     overrides = table.rows[row]
-    if both := sorted(set(overrides) & set(cell.overrides)):
+    both = sorted(set(overrides) & set(cell.overrides))
+    if both:
         raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
     chosen = table.chosen.get(row, {}).get(cell.name, {})
     settings = {**table.settings, **overrides, **cell.overrides, **chosen}
@@ -262,7 +279,9 @@ def merge_settings(table: StudyTable, row: str, cell: StudyCell) -> dict[str, st
     if "model" in overrides:
         return _select_test_settings({**settings, "row": row}, overrides)
     settings["algorithm"] = registry.with_whole_path(overrides["algorithm"])
-    return settings if row == algorithms.identifier(overrides["algorithm"]) else {**settings, "row": row}
+    if row != algorithms.identifier(overrides["algorithm"]):
+        settings["row"] = row
+    return settings
 
 
 def _refuse_equal(runs: Iterable[PlannedRun]) -> None:
@@ -277,11 +296,18 @@ def _refuse_equal(runs: Iterable[PlannedRun]) -> None:
             raise UsageError(f"two runs would be called {run.name}: rename a row or a cell")
 
 
-def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
-    """Plan the trainings of a row in a cell; also returns the job of the first.
+class PlannedTrainings(NamedTuple):
+    """Trainings of a row in a cell, one per seed, and the job of the first."""
 
-    They share a config_hash, so that images are listed once. Raises UsageError if they could not start, NotApplicable
-    if the data lack what the method needs.
+    job: Job
+    runs: list[PlannedRun]
+
+
+def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher) -> PlannedTrainings:
+    """Plan the trainings of a row in a cell, one per seed.
+
+    Only the first is checked: the others differ in nothing but their seed. Raises UsageError if they could not start,
+    NotApplicable if the data lack what the method needs.
     """
     from biasbed.training import job
 
@@ -315,11 +341,18 @@ def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher
                 test_domains=tuple(first.test_domains),
             )
         )
-    return first, runs
+    return PlannedTrainings(first, runs)
 
 
-def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedModel]) -> tuple[Config, PlannedRun]:
-    """Plan the run of a row that is only tested, in one cell; also returns its config.
+class PlannedTest(NamedTuple):
+    """Test of a row's model in a cell, and its config."""
+
+    config: Config
+    run: PlannedRun
+
+
+def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedModel]) -> PlannedTest:
+    """Plan the run of a row that is only tested, in one cell.
 
     models: keyed by row; the row's model is added if it is missing. Raises UsageError if the run could not start.
     """
@@ -332,33 +365,34 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
     if row not in models:
         models[row] = evaluate_model.load(options, flags)
     plan = evaluate_model.plan(options, flags, models[row])
-    run = plan.job
-    config = launcher.resolve_device(run.config)
-    return config, PlannedRun(
-        algorithm=run.algorithm,
-        row=run.row,
-        cell=run.cell,
+    job = plan.job
+    config = launcher.resolve_device(job.config)
+    run = PlannedRun(
+        algorithm=job.algorithm,
+        row=job.row,
+        cell=job.cell,
         kind="evaluate",
         seed=0,
         overrides={**settings, "device": config.device, "nproc": str(config.nproc), "resume": "once"},
-        study=run.config.study,
-        config_hash=run.config_hash,
-        run_key=run.run_key,
-        base=run.base,
+        study=job.config.study,
+        config_hash=job.config_hash,
+        run_key=job.run_key,
+        base=job.base,
         monitor=plan.suite.monitor,
         unit="test",
         total=1,
         cadence=1,
         processes=int(config.nproc),
-        tracked=not run.is_offline,
+        tracked=not job.is_offline,
     )
+    return PlannedTest(config, run)
 
 
 def _select_test_settings(settings: Overrides, overrides: Overrides) -> dict[str, str]:
-    """Select the settings of `evaluate` for a row in a cell. overrides: the row's; UsageError for an unknown one.
+    """Select the settings of `evaluate` for a row in a cell, out of all settings of the study.
 
-    A trained model has its own image size and preprocessing. The study's general settings tell it only which images
-    there are and how the work is done, not how trainings process their images.
+    A trained model has its own image size and preprocessing, so general settings of the study about these are left
+    out. overrides: the row's own settings. Raises UsageError if one of them is unknown.
     """
     from biasbed.evaluation import command
 

@@ -1,4 +1,4 @@
-"""Planner of a study: hours by a measured step, and the lead that its seeds show, said before anything is trained.
+"""Planner of a study: hours that it takes, by measured steps, and the difference that its seeds can show.
 
 Answers: What does a study cost on this machine, and what can it decide?
 """
@@ -22,9 +22,9 @@ from biasbed.tracking.folder import evaluations
 if TYPE_CHECKING:
     from biasbed.training.job import Job
 
-STEPS = 3  # that are measured, after as many that warm up
-TEST_IMAGES = 32  # of each set, in that training
-# Passes of an image through a network. A shorter study gets no measurement, which takes as long as it does.
+STEPS = 3  # measured steps, after as many that warm up
+TEST_IMAGES = 32  # of each set, in the measured training
+# Passes of an image through a network. A measurement would take as long as a shorter study.
 WORTH_MEASURING = 1_000_000
 PATIENCE = 300.0  # seconds for the measurement
 PAUSE = 0.1  # seconds between looks
@@ -34,10 +34,10 @@ QUICK = {"tracking": "offline", "keep": "none", "log_model": "false", "test_ever
 def describe_cost(
     runs: Sequence[PlannedRun], units: float, launcher: Launcher, workers: int, folder: Path
 ) -> str | None:
-    """Return how long so many epochs or steps of trainings take, by a few real steps of the first one.
+    """Return a text on how long the trainings take, estimated from a few real steps of the first one.
 
     units: epochs or steps of all trainings together. folder: of the study, for the short training. Returns None if a
-    queue starts the trainings, if the study is short, or if the steps fail: the training itself then says why.
+    queue starts the trainings, if the study is short, or if the steps fail: the real training will report the error.
     """
     trained = [run for run in runs if run.kind == "train"]
     if launcher.detached or not trained:
@@ -76,8 +76,10 @@ def _measure(run: PlannedRun, units: float, launcher: Launcher, workers: int, fo
     per_unit = float(metrics["time/epoch_seconds"]) / short.cadence
     if run.unit == "epoch":
         per_unit *= _num_images(full) / _num_images(part)
-    tested = sum(tested.images for tested in full.protocol.sets) / sum(tested.images for tested in part.protocol.sets)
-    return per_unit + float(metrics["time/evaluation_seconds"]) * tested / run.cadence
+    all_images = sum(tested.images for tested in full.protocol.sets)
+    measured_images = sum(tested.images for tested in part.protocol.sets)
+    evaluation = float(metrics["time/evaluation_seconds"]) * all_images / measured_images
+    return per_unit + evaluation / run.cadence
 
 
 def _train(run: PlannedRun, launcher: Launcher, workers: int) -> list[dict[str, Any]]:
@@ -112,13 +114,13 @@ def _num_images(job: Job) -> int:
     return len(job.suite.source(job.suite.train_name))
 
 
-# --- what is decided --------------------------------------------------------------------------------------------------
+# --- statistical power ------------------------------------------------------------------------------------------------
 
 
 def describe_power(runs: Iterable[PlannedRun], suite: str, num_seeds: int) -> str | None:
-    """Return what so many seeds of each row can show; None if there is nothing to compare.
+    """Return a sentence on the difference that this number of seeds can show; None if there is nothing to compare.
 
-    On one data set, rows are compared by their seeds' means. How far those differ is taken from a paper's repeats.
+    On one data set, rows are compared by the means over their seeds, whose spread is taken from published repeats.
     """
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.sections.published_rows import seed_deviation
@@ -150,7 +152,10 @@ def describe_power(runs: Iterable[PlannedRun], suite: str, num_seeds: int) -> st
 
 
 def _describe_seeds(name: str, deviation: float | None, num_seeds: int, num_rows: int) -> str:
-    """Say which lead the seeds show on a data set, and how many show the lead that an analysis asks for."""
+    """Return a sentence on the lead that the seeds show, and the number of seeds for the lead that analysis asks for.
+
+    deviation: standard deviation between seeds on the data set `name`; None if unknown.
+    """
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.statistics.planner import TARGET
     from biasbed.analysis.statistics.seed_power import MOST_SEEDS, detectable, seeds_for

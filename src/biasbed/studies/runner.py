@@ -2,8 +2,8 @@
 
 A plan may grow: the runner asks its feed for more runs when it has room.
 
-Nothing that a kill could lose is kept in memory: run folders say which runs are done and how far the others are. This
-process, a training or one of its ranks may be killed at any moment, and the same command goes on.
+Nothing that a kill could lose is kept in memory: run folders say which runs are done and how far the others are. If
+this process, a training or one of its ranks is killed, the same command continues the study.
 
 Answers: Which run of a study is started next?
 """
@@ -28,7 +28,7 @@ from biasbed.tracking.folder import RunFolder
 LOOK = 1.0  # seconds between looks at the journal of a training
 ELSEWHERE = 5.0  # seconds between looks at a run that another command has, or that the launcher refused
 GRACE = 60.0  # seconds that trainings have to end in good order
-REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
+REFUSED = 2  # exit code of a wrong command, which is not repeated
 
 
 class Reporter(Protocol):
@@ -43,7 +43,7 @@ class Reporter(Protocol):
 
 @dataclass
 class Refused:
-    """A training that the launcher would not start."""
+    """Handle of a training that the launcher would not start."""
 
     failure: Failure
 
@@ -59,7 +59,7 @@ class Refused:
 
 @dataclass
 class Active:
-    """A training that runs now."""
+    """State of a training that runs now."""
 
     training: StartedTraining
     folder: RunFolder
@@ -72,7 +72,7 @@ class Active:
 
 @dataclass
 class Item:
-    """A run of the plan, as this command sees it."""
+    """State of a planned run in this command."""
 
     run: PlannedRun
     status: RunStatus
@@ -86,7 +86,7 @@ class Item:
 
     @property
     def has_ended(self) -> bool:
-        """True if this command does no more for it."""
+        """True if this command will not start it again."""
         return self.state in ("done", "failed", "stopped")
 
 
@@ -163,18 +163,19 @@ class Runner:
     # --- starting ----------------------------------------------------------------------------------------------------
 
     def _running(self) -> Iterator[tuple[Item, Active]]:
+        """Yield the items that run now, with the states of their trainings."""
         for item in self.items:
             if item.active is not None:
                 yield item, item.active
 
     def _outlives_us(self, active: Active) -> bool:
-        """Return True if the training goes on after this command. A job that is still to be submitted does not."""
+        """Return True if the training goes on after this command. A job that is not yet submitted does not."""
         return self.launcher.detached and self.launcher.ongoing(active.folder.path) is not None
 
     def _poll(self, item: Item, active: Active) -> int | None:
         """Return the training's exit code, None while it runs.
 
-        If the launcher fails it, returns 1; the log then has the reason, and the next attempt waits.
+        Returns 1 if the launcher reports a failure, which is written to the log; the next attempt waits a little.
         """
         if item.deadline is not None and time.monotonic() > item.deadline:
             active.training.kill()
@@ -211,7 +212,7 @@ class Runner:
                 slots.remove(min(slots))
 
     def _start(self, item: Item, slot: int) -> bool:
-        """Start this run unless it is done or another command has it; returns True if it was started."""
+        """Start this run unless it is done or another command has it; return True if it was started."""
         if item.stop:
             item.state = "stopped"
             return False
@@ -222,10 +223,12 @@ class Runner:
             return False
         folder = item.run.folder()
         claim = folder.claim()
-        ongoing = self.launcher.ongoing(folder.path) if claim is not None else None
-        if claim is None or (ongoing is None and not self._is_free(item, folder)):
-            if claim is not None:
-                claim.close()
+        if claim is None:
+            self._leave(item)
+            return False
+        ongoing = self.launcher.ongoing(folder.path)
+        if ongoing is None and not self._is_free(item, folder):
+            claim.close()
             self._leave(item)
             return False
         item.active = self._begin(item, slot, folder, claim, ongoing)
@@ -234,7 +237,7 @@ class Runner:
     def _begin(
         self, item: Item, slot: int, folder: RunFolder, claim: TextIO, ongoing: StartedTraining | None
     ) -> Active:
-        """Start a run's training, or watch the one that goes on there."""
+        """Start a run's training, or watch the one that is ongoing; return its state."""
         log = ledger.log_file(folder)
         item.state = "running"
         if ongoing is not None:
@@ -303,10 +306,12 @@ class Runner:
             self.report.say(f"{item.run.name} {event} ({reason}); attempt {item.starts + 1} follows")
 
     def _ask_to_end(self, item: Item, active: Active) -> None:
+        """Ask a training to end in good order. It is killed if it takes longer than `GRACE`."""
         item.deadline = time.monotonic() + GRACE
         active.training.stop()
 
     def _release(self, item: Item, code: int) -> None:
+        """Note the end of an item's training and let go of its folder."""
         assert item.active is not None
         ledger.note_end(item.active.folder, code)
         item.active.claim.close()
@@ -319,6 +324,7 @@ class Runner:
 
 
 def _format_done(item: Item, seconds: float) -> str:
+    """Return the message on a run that is done: `erm-seed0 done in 12 s; best epoch: val/accuracy/val 81.20`."""
     run, status = item.run, item.status
     parts = [f"{run.name} done in {seconds:.0f} s"]
     if status.best is not None:
@@ -338,4 +344,5 @@ def _reason(active: Active, code: int) -> str:
         return messages[-1]
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    return f"exit code {code}" + (f", after: {lines[-1][:200]}" if lines else "")
+    last_line = f", after: {lines[-1][:200]}" if lines else ""
+    return f"exit code {code}{last_line}"

@@ -1,4 +1,4 @@
-"""Status of a study's runs, by journals, locks and what the server has, and an estimate of the time that is left."""
+"""Status of a study's runs, read from journals, locks and the server, and an estimate of the time that is left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from biasbed import measures, record
 from biasbed.studies.ledger import read_attempts
-from biasbed.studies.plan import PlannedRun, StudyPlan
+from biasbed.studies.plan import PlannedRun, RunIdentity, StudyPlan
 from biasbed.tracking.folder import RunFolder
 
 ProgressState = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
@@ -42,8 +42,11 @@ class StudyRunStatus(NamedTuple):
     status: RunStatus
 
 
-def read_status(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> RunStatus:
-    """Read a run's status. finished: the study's finished runs on the server, keyed by identity."""
+def read_status(run: PlannedRun, finished: Mapping[RunIdentity, Finished]) -> RunStatus:
+    """Read a run's status from its folder. If the folder is not done, a finished run on the server counts.
+
+    finished: the study's finished runs on the server, by identity.
+    """
     folder = run.folder()
     if not folder.is_done and run.identity in finished:
         return RunStatus("done", run.total, per_unit=seconds_per_unit(run, finished[run.identity].metrics))
@@ -68,7 +71,7 @@ def read_status(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -
 
 
 def _overhead(folder: RunFolder, seconds: float) -> float | None:
-    """Return the mean overhead of a start; None without attempts. seconds: of all epochs."""
+    """Return the mean seconds of a start that are no epochs; None without starts. seconds: of all epochs together."""
     attempts = read_attempts(folder)
     if not attempts:
         return None
@@ -76,14 +79,18 @@ def _overhead(folder: RunFolder, seconds: float) -> float | None:
     return max(0.0, occupied - seconds) / len(attempts)
 
 
-def read_statuses(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[StudyRunStatus]:
+def read_statuses(plan: StudyPlan, finished: Mapping[RunIdentity, Finished]) -> list[StudyRunStatus]:
     """Read the status of every run of a plan."""
     return [StudyRunStatus(run, read_status(run, finished)) for run in plan.runs]
 
 
 def seconds_per_unit(run: PlannedRun, last: Mapping[str, float]) -> float | None:
-    """Return seconds per epoch or step, evaluation included. last: last metrics of a finished run; None without any."""
-    return _epoch_seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1) or None
+    """Return a finished run's seconds per epoch or step, evaluation included; None if it has no such metrics.
+
+    last: the last value of each of its metrics.
+    """
+    seconds = _epoch_seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1)
+    return seconds or None
 
 
 def _epoch_seconds(metrics: Mapping[str, float]) -> float:
@@ -96,7 +103,7 @@ def _epoch_seconds(metrics: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time that is left, by the epochs timed so far."""
+    """Estimate of the time that is left, by the epochs timed so far."""
 
     seconds: float | None  # on the clock, None if nothing has been timed
     process_seconds: float  # times training processes
@@ -104,13 +111,16 @@ class Estimate:
 
 
 def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Estimate:
-    """Estimate the time left by each row's mean time per epoch, in the same cell if known there.
+    """Estimate the time left by each row's mean time per epoch, in the same cell if it is known there.
 
-    Adds the overhead of every start once a run has ended.
+    The mean overhead of a start is added for each run, once it is known from a run that has ended.
     """
     runs = list(runs)
     means = _mean_times(runs)
-    open_runs = [(run, run.total - s.reached) for run, s in runs if s.state not in ("done", "not sent")]
+    open_runs = []  # with the number of their epochs or steps that are left
+    for run, status in runs:
+        if status.state not in ("done", "not sent"):
+            open_runs.append((run, run.total - status.reached))
     rows = dict.fromkeys(run.row for run, _ in open_runs)
     guessed = tuple(row for row in rows if row not in means)
     if not open_runs:
@@ -121,8 +131,11 @@ def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Esti
     overall = sum(row_means) / len(row_means)
     overheads = [status.overhead for _, status in runs if status.overhead is not None]
     overhead = sum(overheads) / len(overheads) if overheads else 0.0
-    seconds = [means.get(run.group, means.get(run.row, overall)) * left + overhead for run, left in open_runs]
-    process_seconds = sum(s * run.processes for s, (run, _) in zip(seconds, open_runs, strict=True))
+    seconds, process_seconds = [], 0.0
+    for run, left in open_runs:
+        per_unit = means.get(run.group, means.get(run.row, overall))
+        seconds.append(per_unit * left + overhead)
+        process_seconds += seconds[-1] * run.processes
     return Estimate(max(sum(seconds) / workers, *seconds, 0.0), process_seconds, guessed)
 
 

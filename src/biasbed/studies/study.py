@@ -14,7 +14,7 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.plan import Lacking, PlannedRun, group_name
+from biasbed.studies.plan import Lacking, PlannedRun, RunIdentity, group_name
 from biasbed.studies.status import Finished
 from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import interruptible, postponed
@@ -34,12 +34,13 @@ TRIALS, WINNERS = "trials.csv", "winners.yaml"  # of a sweep
 LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS)
 
 
-def find_finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:
-    """Return the study's finished trainings and tests, keyed by `PlannedRun.identity`; the first of several."""
-    finished: dict[tuple[str, str], Finished] = {}
+def find_finished_runs(uri: str, study: str, **tags: str) -> dict[RunIdentity, Finished]:
+    """Return the study's finished trainings and tests by identity. If several runs have one, the first stays."""
+    finished: dict[RunIdentity, Finished] = {}
     for run in find_runs(uri, study=study, **tags):
         if run.data.tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
-            identity = group_name(*_row_and_cell(run.data.tags)), run.data.tags.get(record.RUN_KEY, "")
+            group = group_name(*_row_and_cell(run.data.tags))
+            identity = RunIdentity(group, run.data.tags.get(record.RUN_KEY, ""))
             finished.setdefault(identity, Finished(run.info.run_id, run.data.metrics))
     return finished
 
@@ -53,15 +54,15 @@ def refuse_mixture(
 ) -> None:
     """Raise UsageError if the study exists already with another suite, or with other settings of a row in a cell.
 
-    Analysis would refuse the mixture later. hashes: (row, cell) -> config_hash. kind: of the study's runs, `trial` for
-    a sweep and `train` for a benchmark.
+    Analysis would refuse such a study later. hashes: (row, cell) -> config_hash of its planned runs. kind: of its runs,
+    `trial` for a sweep and `train` for a benchmark.
     """
     conflicts: dict[tuple[str, str], str] = {}
     for run in find_runs(uri, study=study):
         tags = run.data.tags
         if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
-            there = "a sweep" if kind == "train" else "a study of trainings, no sweep"
-            raise UsageError(f"the study '{study}' is {there}: name another with study=")
+            existing = "a sweep" if kind == "train" else "a study of trainings, no sweep"
+            raise UsageError(f"the study '{study}' is {existing}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
@@ -77,9 +78,9 @@ def refuse_mixture(
 
 
 class StudyRun:
-    """The study's run: the oldest one of the study, whoever opens it and however often.
+    """The study's own run on the server. If there are several, it is the oldest.
 
-    `mlflow run` opens a run for each call; the first becomes the study's, later ones become its children.
+    `mlflow run` opens a run for each call: the first becomes the study's run, later ones its children.
     """
 
     def __init__(
@@ -108,8 +109,9 @@ class StudyRun:
                     writer(uri).set_tag(run.info.run_id, notes.PARENT, self.run_id)
 
     def _open(self, tags: dict[str, str], experiment: str) -> str:
-        """Return the oldest run of the study, made or tagged if there is none."""
-        client, name = writer(self.uri), f"biasbed-{tags[record.SUITE]}" if experiment == "auto" else experiment
+        """Return the id of the study's oldest run. If there is none, make it, or use the one of `mlflow run`."""
+        client = writer(self.uri)
+        name = f"biasbed-{tags[record.SUITE]}" if experiment == "auto" else experiment
         run_id = self.launched
         if run_id is not None:
             for key, value in tags.items():
@@ -129,26 +131,31 @@ class StudyRun:
         return oldest
 
     def _candidates(self) -> list[str]:
+        """Return the ids of the runs that may be the study's, the oldest first."""
         runs = find_runs(self.uri, kind="study", study=self.study)
         return [run.info.run_id for run in runs if notes.PARENT not in run.data.tags]
 
     def log_files(self, folder: Path, ledger_under: str | None = None) -> None:
-        """Log the study's files to its run. If the server is away, work goes on without them."""
+        """Log the study's files to its run. If the server is away, work goes on.
+
+        ledger_under: folder of the run's artifacts for the ledger; by default the root.
+        """
 
         def send() -> None:
             for name in LOGGED:
-                path, under = folder / name, ledger_under if name == LEDGER else None
+                path = folder / name
                 refuse_links(path)
                 if path.is_dir():
                     writer(self.uri).log_artifacts(self.run_id, str(path), name)
                 elif path.exists():
-                    writer(self.uri).log_artifact(self.run_id, str(path), under)
+                    target = ledger_under if name == LEDGER else None
+                    writer(self.uri).log_artifact(self.run_id, str(path), target)
 
         self._try(send)
 
     def is_finished(self, run: PlannedRun) -> bool:
         """Return True if somebody has finished this run; False if the server does not answer."""
-        finished: dict[tuple[str, str], Finished] = {}
+        finished: dict[RunIdentity, Finished] = {}
         self._try(lambda: finished.update(find_finished_runs(self.uri, run.study, run_key=run.run_key)))
         return run.identity in finished
 
@@ -167,6 +174,7 @@ class StudyRun:
         writer(self.uri).set_terminated(run_id, status)
 
     def _try(self, send: Callable[[], Any]) -> None:
+        """Call a function that uses the server; a failure is only a warning, and noted for `sync`."""
         try:
             with guarded(self.uri):
                 send()
@@ -175,7 +183,7 @@ class StudyRun:
             print(f"warning: {failure}; no training is lost, and `biasbed sync` mends the study's run", file=sys.stderr)
 
     def publish(self) -> None:
-        """Offer the comparison of the study's runs, and refresh its row on the server."""
+        """Print links that compare the study's runs, and rewrite the results in its run on the server."""
         offer_study(self.uri, self.study)
         refresh(self.uri, self.study)
 
@@ -185,11 +193,11 @@ class StudyRun:
 
 @dataclass
 class OpenStudy:
-    """A study while a command carries it out."""
+    """Study while a command carries it out."""
 
-    run: StudyRun | None = None  # on the server
-    status: str = "FAILED"  # that it ends with: FINISHED, FAILED or KILLED
-    # Callbacks for its end, however that comes about; they run before its run is ended.
+    run: StudyRun | None = None  # its run on the server; None offline
+    status: str = "FAILED"  # it will end as FINISHED, FAILED or KILLED
+    # Callbacks that run at its end, also after an error or signal, before its run is ended.
     at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property

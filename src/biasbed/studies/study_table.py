@@ -81,6 +81,7 @@ class StudyTable:
 
 
 def _as_methods(value: Any) -> dict[str, Any]:
+    """Parse a list of methods, or methods with settings; return the settings by method, None without any."""
     if not isinstance(value, list | dict) or not all(isinstance(name, str) for name in value):
         raise ValueError("should be a list of methods, or methods with their settings")
     check_methods(value)
@@ -88,7 +89,7 @@ def _as_methods(value: Any) -> dict[str, Any]:
 
 
 def _parse_overrides(value: Any) -> dict[str, str]:
-    """Parse settings; ValueError for a setting that has its own entry in the table."""
+    """Parse settings as on the command line. Raises ValueError for one that has its own entry in the table."""
     if not isinstance(value or {}, dict):
         raise ValueError("should be settings of `train`, as name: value")
     for name, content in (value or {}).items():
@@ -100,6 +101,7 @@ def _parse_overrides(value: Any) -> dict[str, str]:
 
 
 def _parse_row(value: Any) -> dict[str, str]:
+    """Parse the settings of a row, which begin with its `algorithm` or its `model`."""
     settings = dict(value) if isinstance(value, dict) else {}
     subject = {key: settings.pop(key) for key in ("algorithm", "model") if key in settings}
     if len(subject) != 1 or not isinstance(next(iter(subject.values())), str):
@@ -155,6 +157,7 @@ class TableFile(Format):
 
     @model_validator(mode="after")
     def _check(self) -> TableFile:
+        """Raise ValueError unless the table has rows, in one of both forms, and seeds if any is trained."""
         if self.algorithms and self.rows:
             raise ValueError("'algorithms' and 'rows' are two forms of the same entry: give one of them")
         if not self.algorithms and not self.rows:
@@ -178,6 +181,7 @@ def parse_table(text: str, where: str) -> StudyTable:
 
 
 def _make_table(file: TableFile) -> StudyTable:
+    """Return a file's table, in which methods of the short form are rows."""
     return StudyTable(
         suite=file.suite,
         study=file.study,
@@ -191,6 +195,7 @@ def _make_table(file: TableFile) -> StudyTable:
 
 
 def _find_table(name: str) -> Path:
+    """Return the file of a table, by its path or by its name in `sweeps/studies/`."""
     if name.endswith((".yaml", ".yml")):
         return Path(name).expanduser()
     tables = sorted(path.stem for path in TABLES.glob("*.yaml"))
@@ -228,7 +233,7 @@ def require_named_code(table: StudyTable, named: Sequence[str] | Literal["auto"]
 
 
 def select_rows(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> dict[str, Overrides]:
-    """Return the named rows: rows of the table by name, and methods that the table lacks, a row each."""
+    """Return the rows with these names: those of the table, and a row for each method that is not in it."""
     if named == "auto":
         return dict(table.rows)
     rows: dict[str, Overrides] = {}
@@ -265,7 +270,7 @@ def refuse_duplicates(values: Iterable[T], subject: str) -> tuple[T, ...]:
 
 
 def parse_seeds(value: Any, first: int = 0) -> tuple[int, ...]:
-    """Parse seeds from `0..9`, `0,1,5..7` or a list; a single number is how many, from `first` on.
+    """Parse seeds from `0..9`, `0,1,5..7` or a list; a single number is a number of seeds, from `first` on.
 
     Raises UsageError for anything else.
     """
@@ -278,7 +283,9 @@ def parse_seeds(value: Any, first: int = 0) -> tuple[int, ...]:
     seeds: list[int] = []
     for part in parts:
         match = re.fullmatch(r"([0-9]{1,10})(?:\.\.([0-9]{1,10}))?", str(part).strip())
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        low, high = 1, 0  # refused below
+        if match:
+            low, high = int(match[1]), int(match[2] or match[1])
         if not low <= high <= MAX_SEED:
             raise UsageError(f"seeds={text[:60]}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
         if len(seeds) + high - low >= MOST_SEEDS:

@@ -1,4 +1,4 @@
-"""`sync`: send studies and runs that never reached the server; each row arrives once however often this is run."""
+"""Command `sync`: send studies and runs that never reached the server. Repeating it sends nothing twice."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def _refuse_links(folder: Path) -> None:
 
 
 def send_studies(root: Path, uri: str) -> int:
-    """Make or mend the runs of studies below a folder of runs whose server lacks something; returns their number.
+    """Make or complete the runs of studies that the server lacks, of those in a folder of runs; return their number.
 
     Trainings that were sent before become their children. Each machine adds its own ledger. Raises Failure if the
     server cannot be used.
     """
     sent = 0
     for path in sorted(root.glob(f"studies/*/{NOTE}")):
-        linked = [part for part in (path, path.parent, path.parents[1]) if part.is_symlink()]
-        if linked:
-            print(f"{linked[0]} is a symbolic link, which is not followed: the study is not sent", file=sys.stderr)
+        links = [part for part in (path, path.parent, path.parents[1]) if part.is_symlink()]
+        if links:
+            print(f"{links[0]} is a symbolic link, which is not followed: the study is not sent", file=sys.stderr)
             continue
         note = read_mapping(path)
         if note is None or not _is_complete(note):
@@ -86,7 +86,7 @@ def send_studies(root: Path, uri: str) -> int:
 
 
 def _is_complete(note: Mapping[str, Any]) -> bool:
-    """Return True if a study's note has every entry that we write, of the right type."""
+    """Return True if a study's note has every entry that biasbed writes, of the right type."""
     tags = note.get("tags")
     if "sent" not in note or not isinstance(tags, dict):
         return False

@@ -1,4 +1,4 @@
-"""Launchers: where the trainings of a study run. A launcher starts training commands; the runner does the rest."""
+"""Launchers, which start the trainings of a study on this machine, in containers or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from biasbed.compute.device import Device
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=StudyOptions)
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """A training to be started, or a test of a model that is trained already."""
+    """Command of a run to start: a training, or a test of a model that is trained already."""
 
     name: str
     overrides: Mapping[str, str]  # settings of the command
@@ -51,7 +51,7 @@ class TrainCommand:
 
 
 class Preempted(Failure):
-    """A training that the cluster ended, not the training itself: it is started again, however often."""
+    """Failure of a training that the cluster ended; it is started again, however often that happens."""
 
 
 class StartedTraining(Protocol):
@@ -71,14 +71,10 @@ class StartedTraining(Protocol):
 
 
 class Launcher:
-    """Way to run trainings.
+    """Base class of launchers."""
 
-    Trainings end with this process, however that ends. If the launcher is `detached`, they go on and are found again.
-    Settings: a subclass of `StudyOptions` with this launcher's additional settings.
-    """
-
-    Settings: ClassVar[type[StudyOptions]] = StudyOptions
-    detached: bool = False
+    Settings: ClassVar[type[StudyOptions]] = StudyOptions  # or a subclass with further settings of the launcher
+    detached: bool = False  # True: trainings go on after this process, which finds them again; else they end with it
 
     def __init__(self, options: Any) -> None:
         """options: an instance of `Settings`. Raises UsageError if the launcher cannot work here."""
@@ -96,7 +92,7 @@ class Launcher:
         raise NotImplementedError
 
     def start(self, command: TrainCommand) -> StartedTraining:
-        """Start a training. Raises Failure if that is impossible, here or at its first `poll`: a failed attempt."""
+        """Start a training. If that fails, raises Failure, or its handle does when it is first polled."""
         raise NotImplementedError
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
@@ -117,12 +113,19 @@ def load(name: str) -> type[Launcher]:
     return launcher
 
 
-def read_options(cls: type[S], flags: Mapping[str, str]) -> tuple[S, dict[str, str]]:
-    """Read the options of a command that trains, its launcher's included; also returns the remaining flags."""
+class CommandFlags(NamedTuple, Generic[S]):
+    """Flags of a command that trains."""
+
+    options: S  # the command's own, with those of its launcher
+    others: dict[str, str]  # for the trainings
+
+
+def read_options(cls: type[S], flags: Mapping[str, str]) -> CommandFlags[S]:
+    """Split the flags of a command that trains into its own options and those of its trainings."""
     cls = combine_settings(cls, load(flags.get("launcher", StudyOptions.launcher)).Settings)
     names = specs(cls)
     options = build(cls, {name: value for name, value in flags.items() if name in names})
-    return options, {name: value for name, value in flags.items() if name not in names}
+    return CommandFlags(options, {name: value for name, value in flags.items() if name not in names})
 
 
 def open_launcher(options: StudyOptions) -> Launcher:
@@ -142,9 +145,10 @@ def with_device(config: Config, device: Device, processes: int) -> Config:
 
 
 def require_server(config: Config, where: str, remedy: str | None) -> None:
-    """Raise UsageError if trainings elsewhere cannot write to the runs' tracking store.
+    """Raise UsageError if trainings elsewhere cannot write to the tracking server of the runs.
 
-    where: the place of the trainings. remedy: what makes a server on this machine reachable from there; None if it is.
+    where: the place of the trainings. remedy: advice on how to reach a server on this machine from there; None if they
+    reach it.
     """
     if config.tracking != "on":
         return

@@ -15,7 +15,7 @@ from biasbed.system.processes import PARENT_PROCESS
 
 
 class LocalTraining:
-    """`biasbed train` in a session of its own: a terminal's Ctrl-C reaches it through the launcher alone."""
+    """Training in a session of its own, so that a terminal's Ctrl-C reaches it through the launcher alone."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -32,7 +32,7 @@ class LocalTraining:
 
 
 class LocalLauncher(Launcher):
-    """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
+    """Launcher of processes `python -m biasbed train`; with several GPUs each training gets its own."""
 
     def resolve_device(self, config: Config) -> Config:
         return with_device(config, *choose_device(config.device, config.nproc))
@@ -68,5 +68,8 @@ def _gpu_count() -> int:
 
 
 def _gpus() -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return visible if visible != [""] else [str(number) for number in range(_gpu_count())]
+    """Return the names of the GPUs that this process may use, as in `CUDA_VISIBLE_DEVICES`."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible:
+        return visible.split(",")
+    return [str(number) for number in range(_gpu_count())]

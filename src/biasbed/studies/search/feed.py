@@ -1,6 +1,6 @@
-"""Feed of trials: each is asked of Optuna, trained as a run of the study, and told to Optuna evaluation by evaluation.
+"""Feed of trials: takes each from Optuna, trains it as a run of the study, and reports every evaluation to Optuna.
 
-A trial's run on the server and its folder say how the trial ended. Its pruner (`samplers.make_pruner`) may stop it.
+The run and its folder record how a trial ended. A pruner (`samplers.make_pruner`) may stop it.
 
 Answers: When does a sweep stop a trial early?
 """
@@ -45,15 +45,22 @@ STATUS = {"pruned": "KILLED", "failed": "FAILED"}  # of a trial's run on the ser
 
 
 class SearchStudy(NamedTuple):
-    """A search and its Optuna study."""
+    """Search and its Optuna study."""
 
     search: Search
     study: Study
 
 
+class SearchTrial(NamedTuple):
+    """Trial of a search."""
+
+    search: Search
+    trial: Trial
+
+
 @dataclass(kw_only=True)
 class TrialItem(Item):
-    """A trial that this command trains."""
+    """State of a trial that this command trains."""
 
     search: Search
     trial: Trial
@@ -61,10 +68,10 @@ class TrialItem(Item):
     seen: int = 0  # last epoch or step that was looked at
 
     def report(self) -> None:
-        """Report each new evaluation to Optuna, and stop the trial if its pruner says so.
+        """Report each new evaluation to Optuna, one by one, and stop the trial if its pruner says so.
 
-        One by one, so that pruning does not depend on when we look. The defaults are trained to the end: alone they are
-        the first that a pruner sees, and with several workers others may come before them.
+        Pruning so does not depend on when this is called. The default settings are never pruned: with one worker they
+        are the first trial that a pruner sees, but with several workers others may be reported before them.
         """
         for evaluation in evaluations(self.run.folder().read_journal()):
             step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
@@ -81,12 +88,12 @@ class TrialItem(Item):
 
 
 class TrialFeed:
-    """Feeds the runner with trials, and receives the runner's reports."""
+    """Source of the runner's trials, and receiver of the runner's reports."""
 
     is_open = True
 
     def __init__(self, plan: Sweep, storage: RDBStorage, launcher: Launcher, display: Display) -> None:
-        """Join the searches, and take up the trials of an earlier command that did not end or that failed."""
+        """Join the searches, and queue the trials of earlier commands that did not end or that failed."""
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.plan, self.launcher, self.display = plan, launcher, display
@@ -111,7 +118,10 @@ class TrialFeed:
     # --- a trial begins ----------------------------------------------------------------------------------------------
 
     def next(self) -> TrialItem | None:
-        """Return a trial that was left, else one of the search that has the fewest; None if every search has all."""
+        """Return the next trial: one that earlier commands left, else one of the search with the fewest trials.
+
+        Returns None if every search has all of its trials.
+        """
         self._look_at_items()  # the sampler learns from what has ended
         while self.is_open:
             next_trial = self._take_left() or self._ask()
@@ -122,23 +132,26 @@ class TrialFeed:
                 return item
         return None
 
-    def _take_left(self) -> tuple[Search, Trial] | None:
+    def _take_left(self) -> SearchTrial | None:
+        """Return a trial that an earlier command left; None if there is none."""
         from optuna import Trial
 
         if not self.left:
             return None
         (search, study), trial_id = self.left.popleft()
-        return search, Trial(study, trial_id)
+        return SearchTrial(search, Trial(study, trial_id))
 
-    def _ask(self) -> tuple[Search, Trial] | None:
+    def _ask(self) -> SearchTrial | None:
         """Ask Optuna for a trial of the search that has the fewest; None if every search has all of its trials."""
         fewest, smallest = 0, None
-        for search, study in self.studies:
-            states = [trial.state.name for trial in study.get_trials(deepcopy=False)]
-            has_next = "WAITING" in states or len(states) < search.trials
+        for search_study in self.studies:
+            states = [trial.state.name for trial in search_study.study.get_trials(deepcopy=False)]
+            has_next = "WAITING" in states or len(states) < search_study.search.trials
             if has_next and (smallest is None or len(states) < fewest):
-                fewest, smallest = len(states), SearchStudy(search, study)
-        return None if smallest is None else (smallest.search, smallest.study.ask())
+                fewest, smallest = len(states), search_study
+        if smallest is None:
+            return None
+        return SearchTrial(smallest.search, smallest.study.ask())
 
     def _begin(self, search: Search, trial: Trial) -> TrialItem | None:
         """Return a trial as an item to train; None if its settings do not fit together."""
@@ -157,7 +170,7 @@ class TrialFeed:
         return TrialItem(run=run, status=read_status(run, {}), search=search, trial=trial, values=values, seen=seen)
 
     def _draw_settings(self, search: Search, trial: Trial) -> Overrides:
-        """Return a trial's settings, of those that are searched; Optuna draws them, or has drawn them already."""
+        """Return a trial's values of the searched settings, drawn by Optuna unless they were drawn before."""
         if trials.DEFAULT in trial.user_attrs:
             if search.default.is_inside:  # else Optuna accepts no parameters of it
                 search.space.suggest(trial)
@@ -175,7 +188,7 @@ class TrialFeed:
             log.write(f"{text}\n")
 
     def update(self, items: list[Item]) -> None:
-        """Tell Optuna the results of the trials, and show the progress of the searches."""
+        """Report the results of the trials to Optuna, and show the progress of the searches."""
         self._look_at_items()
         began = time.monotonic()
         if began > self.next_look:
@@ -184,14 +197,14 @@ class TrialFeed:
             self.next_look = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:
-        """Print what is new, and return the state of every search."""
+        """Print the changes of trials since the last call, and return the state of every search."""
         states = self.states()
         for line in self.news.since(states):
             self.display.say(line)
         return states
 
     def close(self) -> None:
-        """Tell Optuna what has ended since the last look. Trials that did not end are left to the next command."""
+        """Report to Optuna the trials that have ended. Others are left to the next command."""
         self._look_at_items()
         for item in self.items:
             _note_run(item)
@@ -206,7 +219,7 @@ class TrialFeed:
                 item.report()
 
     def _finish(self, item: TrialItem) -> None:
-        """Store how a trial ended whose training has ended, and note it in its run."""
+        """Store how a trial ended, in Optuna's study and in its run. Its training has ended."""
         from optuna.trial import TrialState
 
         run, folder, search, trial = item.run, item.run.folder(), item.search, item.trial
@@ -244,7 +257,7 @@ def _count_seconds(item: TrialItem) -> float:
 
 
 def note_ending(run: PlannedRun, folder: RunFolder, state: str, note: str, say: Callable[[str], None]) -> None:
-    """Note in folder and run how the trial ended. If the server is away, its run lacks the note."""
+    """Note in a trial's folder and run how it ended. If the server is away, only the folder has the note."""
     stored = folder.read_state()
     if not stored:
         return
@@ -273,7 +286,7 @@ def note_ending(run: PlannedRun, folder: RunFolder, state: str, note: str, say: 
 
 
 def _outdated_tags(tags: Mapping[str, str]) -> set[str]:
-    """Return the tags of a complete run that an attempt which ended early has left."""
+    """Return the names of tags that an earlier attempt, which ended early, has left on a complete run."""
     errors = {record.ENDED_BY, record.ERROR} & set(tags)
     if errors or tags.get(record.TRIAL_STATE) in STATUS:
         return errors | ({NOTE} & set(tags))
@@ -281,9 +294,9 @@ def _outdated_tags(tags: Mapping[str, str]) -> set[str]:
 
 
 def send_unsent(states: Sequence[SearchState], say: Callable[[str], None]) -> list[str]:
-    """Send complete trials of this machine that the server lacks: it was away, or the training ended while it sent.
+    """Send the complete trials of this machine that the server lacks; return the names of the runs that failed.
 
-    Returns the names of the runs that could not be sent.
+    The server was away, or the training was interrupted while it sent its results.
     """
     unsent = []
     for run, trial in find_trainings(states):

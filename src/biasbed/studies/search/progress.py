@@ -32,6 +32,7 @@ def make_table(sweep: str, states: Sequence[SearchState], workers: int) -> Table
 
 
 def _format_line(state: SearchState, width: int) -> str:
+    """Return the line of a search: its trials by state, the best value, and each running trial."""
     search, counts = state.search, trials.count_states(state.trials)
     ended = counts["complete"] + counts["pruned"] + counts["failed"]
     parts = [f"  {search.title:{width}} {ended:3}/{search.trials} trials"]
@@ -64,7 +65,7 @@ def _estimate(states: Sequence[SearchState], workers: int) -> float | None:
     left = [0.0]
     for state in states:
         times = durations[state.search.name] or overall
-        fractions = [1.0] * (state.search.trials - len(state.trials))  # of a trial
+        fractions = [1.0] * (state.search.trials - len(state.trials))  # part of each trial that is left
         for trial in state.trials:
             if trial.state.name == "WAITING":
                 fractions.append(1.0)
@@ -80,7 +81,7 @@ def _durations(all_trials: Iterable[FrozenTrial]) -> list[float]:
 
 
 class TrialNews:
-    """Reports every change of a trial's state once."""
+    """Reporter of changes of trials' states, each once."""
 
     def __init__(self, states: Sequence[SearchState]) -> None:
         self.reported: dict[tuple[str, int], str] = {}  # (search, trial's number) -> state
@@ -101,7 +102,7 @@ class TrialNews:
 
 
 def _format_news(search_state: SearchState, trial: FrozenTrial) -> list[str]:
-    """Return the line on a trial whose state has changed; none where there is nothing to say."""
+    """Return the line on a trial whose state has changed, as a list; empty for states that are not reported."""
     search, state = search_state.search, trials.get_state(trial)
     name = f"{search.title} trial {trial.number}"
     if state == "running":

@@ -1,4 +1,4 @@
-"""Results of a sweep: its trials as a table, and the best trial of each method and cell against the default."""
+"""Results of a sweep: a table of its trials, and the best trial of each method and cell compared with the default."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAIL = ("seconds", "run_id", "host", "error")
 
 @dataclass(frozen=True)
 class SearchState:
-    """Present state of a search. Trials are sorted by their numbers, from 0 on."""
+    """State of a search: its trials, sorted by their numbers, from 0 on."""
 
     search: Search
     trials: Sequence[FrozenTrial]
@@ -89,7 +89,7 @@ def collect_winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overri
     return {method: cells for method, cells in best.items() if method not in incomplete}
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def format_summary(states: Sequence[SearchState]) -> list[str]:
@@ -161,7 +161,7 @@ def _format_gain(unit: str, best: FrozenTrial, default: float | None) -> str:
 
 
 def write_trials(path: Path, states: Sequence[SearchState]) -> None:
-    """Write every trial that counts as CSV, a row each, with a column per setting."""
+    """Write a CSV file with a row for each trial and a column for each searched setting."""
     names: dict[str, None] = {}
     rows: list[Mapping[str, object]] = []
     for state in states:
@@ -205,8 +205,15 @@ def _find_equal(state: SearchState, trial: FrozenTrial) -> int | str:
     return ""
 
 
-def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
-    """Yield the trainings whose folders this machine can see; a training that trials share is yielded once."""
+class TrialTraining(NamedTuple):
+    """Training of a trial."""
+
+    run: PlannedRun
+    trial: FrozenTrial
+
+
+def find_trainings(states: Sequence[SearchState]) -> Iterator[TrialTraining]:
+    """Yield the trainings whose folders are on this machine. A training that several trials share is yielded once."""
     seen = set()
     for state in states:
         for trial in state.trials:
@@ -216,11 +223,11 @@ def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, 
             run = state.search.find_training(base, trial.number)
             if run.folder().path.exists():
                 seen.add(base)
-                yield run, trial
+                yield TrialTraining(run, trial)
 
 
 def make_ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
-    """Return the cost of each training whose folder this machine can see."""
+    """Return the cost of each training whose folder is on this machine."""
     lines = []
     for run, trial in find_trainings(states):
         records = run.folder().read_journal()

@@ -33,7 +33,7 @@ QUEUED_TRIALS = 8  # at a time for `workers=auto`, if a cluster's queue takes an
 
 @dataclass(frozen=True)
 class Search:
-    """Trials of a method in a cell with one seed: an Optuna study."""
+    """Search of a method's settings in a cell with one seed: an Optuna study of several trials."""
 
     sweep: str  # the biasbed study that it belongs to
     name: str  # of the Optuna study
@@ -50,7 +50,7 @@ class Search:
     sampler: str
     pruner: str
     default: Default  # the method's default settings
-    description: Mapping[str, Any]  # what must be equal for a command to join the search
+    description: Mapping[str, Any]  # a command can only join a search with an equal one
 
     @property
     def algorithm(self) -> str:
@@ -85,14 +85,14 @@ class Search:
         return str(position) if self.repeat is None else f"r{self.repeat}-{position}"
 
     def settings(self, trial: FrozenTrial) -> Overrides:
-        """Return a trial's settings, of those that are searched, as on a command line."""
+        """Return a trial's values of the searched settings, as on a command line."""
         if trials.DEFAULT in trial.user_attrs:
             return self.default.overrides
         return self.space.format(trial.params)
 
     def plan_trial(self, overrides: Overrides, position: int, launcher: Launcher) -> PlannedRun:
         """Plan the training of a trial. overrides: its searched settings. UsageError if they do not fit together."""
-        (run,) = plan_trainings({**self.overrides, **overrides}, [self.seed], launcher)[1]
+        (run,) = plan_trainings({**self.overrides, **overrides}, [self.seed], launcher).runs
         tags = {record.KIND: "trial", record.TRIAL: self.trial_name(position), record.REPEAT: str(self.repeat or 0)}
         tags[record.SPACE] = self.space_hash
         if self.is_oracle:
@@ -109,7 +109,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Checked searches: every one could start."""
+    """Searches of a sweep that have all been checked, so that each could start."""
 
     study: str
     suite: str
@@ -228,18 +228,26 @@ def _plan_searches(
     return PlannedSearches(job.config, searches, messages)
 
 
-def _limit_trials(space: Space, default: Default, requested: int) -> tuple[int, list[str]]:
-    """Return the number of trials, and a message if a finite space has fewer points than were requested."""
-    count = space.points(at_most=requested)
-    number = min(requested, count + (not default.is_inside))  # a default outside of the space is none of its points
-    if number == requested:
-        return number, []
+class TrialLimit(NamedTuple):
+    """Number of a search's trials, and a message if it is smaller than requested."""
+
+    number: int
+    messages: list[str]
+
+
+def _limit_trials(space: Space, default: Default, requested: int) -> TrialLimit:
+    """Limit the number of trials to the points of a finite space, and the default if that lies outside of it."""
+    num_points = space.points(at_most=requested)
+    num_settings = num_points if default.is_inside else num_points + 1
+    if num_settings >= requested:
+        return TrialLimit(requested, [])
     besides = "" if default.is_inside else " besides its default"
-    return number, [f"its space has {count} points only{besides}, so it has {number} trials"]
+    message = f"its space has {num_points} points only{besides}, so it has {num_settings} trials"
+    return TrialLimit(num_settings, [message])
 
 
 def _describe(search: Search, job: Job) -> Mapping[str, Any]:
-    """Describe a search as JSON gives it back."""
+    """Return the description of a search (`Search.description`), with the types that JSON has."""
     config, values = job.config, plain(job.config)
     settings = {name: values[name] for name in config.identity_settings() if name not in search.space.names}
     settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # without the place of the user's files

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
 RANGES |= {"floor_power": ("low", "high", "base")}  # Gulrajani & Lopez-Paz (2021, table 8), for whole numbers
-# Settings that cannot be searched (nor can those of the suite): they would change the task or the place, or the
-# budget, which pruners assume to be equal.
+# Settings that cannot be searched, besides those of the suite: they would change the task, the place of the training or
+# its budget, which pruners assume to be equal.
 FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
 
 SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
@@ -71,7 +71,9 @@ class Dimension:
 
     def format(self, value: Value) -> str:
         """Return the setting, as on a command line, for a value of Optuna's."""
-        return word(value if self.base is None else self._power(self.base, float(value)))
+        if self.base is None:
+            return word(value)
+        return word(self._power(self.base, float(value)))
 
     def _power(self, base: float, exponent: float) -> int:
         """Return the power, rounded down; the upper bound itself is never drawn."""
@@ -88,7 +90,9 @@ class Dimension:
         if self.distribution == "categorical":
             return len(self.choices)
         step = self.step or (1 if self.is_int else None)
-        return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
+        if step is None:
+            return None
+        return math.floor((self.high - self.low) / step + 1e-9) + 1  # 1e-9: against rounding
 
     def suggest(self, trial: Trial) -> Value:
         """Let Optuna draw a value for a trial."""
@@ -115,7 +119,7 @@ class Dimension:
         return value if on_grid else None
 
     def plain(self) -> dict[str, Any]:
-        """Return a JSON value that is equal only for equal dimensions."""
+        """Return the dimension as a JSON value, for descriptions that are compared."""
         values: dict[str, Any] = {"choices": list(self.choices)}
         if self.distribution != "categorical":
             values = {"low": self.low, "high": self.high, "step": self.step}
@@ -126,7 +130,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Default:
-    """The method's defaults of the settings that are searched."""
+    """Default values of the settings that are searched."""
 
     overrides: Overrides
     parameters: Parameters  # Optuna's values, of the settings that lie inside the space
@@ -187,7 +191,7 @@ class Space:
 
 
 def _parse_number(value: Any) -> Any:
-    """Parse a number that is a string: YAML reads 1e-3 as one."""
+    """Convert a string to a number if possible, as YAML reads 1e-3 as a string."""
     with contextlib.suppress(ValueError):
         return float(value) if isinstance(value, str) else value
     return value
@@ -211,6 +215,7 @@ class RangeFile(Format):
 
     @model_validator(mode="after")
     def _check(self) -> RangeFile:
+        """Raise ValueError for entries that the distribution does not have, and for missing or wrong ones."""
         kind, entries = self.distribution, RANGES[self.distribution]
         for name in self.model_fields_set - {"distribution", *entries}:
             raise ValueError(f"{kind} has no '{name}'{nearest(name, entries)}")
@@ -225,6 +230,7 @@ class RangeFile(Format):
         return self
 
     def _check_numbers(self) -> None:
+        """Raise ValueError for bounds or a step that the distribution can't have."""
         kind, low, high, step = self.distribution, self.low, self.high, self.step
         if not low < high or (step is not None and not 0 < step <= high - low):
             raise ValueError(f"low={low:g}, high={high:g}: low should be below high, and a step fit between them")
@@ -307,6 +313,7 @@ def read_space(name: str, overrides: Overrides) -> Space:
 
 
 def _parse_space(ranges: Mapping[str, RangeFile], base: Config, overrides: Overrides) -> Space:
+    """Check the ranges against the method's settings and return the space. base: the config of the method's default."""
     settings = specs(typing.cast(Any, type(base)))
     fixed = {*FIXED, *suites.REGISTRY.own_settings(base.suite)}
     dimensions: dict[str, Dimension] = {}

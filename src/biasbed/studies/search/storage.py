@@ -26,7 +26,7 @@ DESCRIPTION = "biasbed"  # user attribute of an Optuna study: `Search.descriptio
 
 @contextlib.contextmanager
 def storage_failures(file: Path) -> Iterator[None]:
-    """Turn any error of the storage inside the block into a Failure of one line."""
+    """Convert errors of the storage inside the block to a Failure of one line."""
     from alembic.util import CommandError
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
@@ -51,7 +51,7 @@ def open_storage(file: Path) -> RDBStorage:
 
 
 def find_study(storage: RDBStorage, search: Search) -> Study | None:
-    """Return the Optuna study of a search, None if there is none. Raises UsageError if it searches otherwise."""
+    """Return the Optuna study of a search, None if there is none. Raises UsageError if its description differs."""
     from optuna import load_study
 
     try:
@@ -97,7 +97,7 @@ def join(storage: RDBStorage, search: Search) -> Study:
 
 
 def _describe_difference(name: str, stored: Any, current: Any) -> str:
-    """Describe how an entry of a sweep's description differs; of several settings the first."""
+    """Return a sentence on how an entry of a sweep's description differs; for several settings, on the first."""
     if isinstance(stored, dict) and isinstance(current, dict):
         key = next(key for key in [*stored, *current] if stored.get(key) != current.get(key))
         if name == "space":

@@ -1,4 +1,4 @@
-"""`sweep`: a search per method and cell as one study. The same command continues it."""
+"""Command `sweep`: a search per method and cell as one study. Repeating the command continues it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from biasbed.tracking.server import resolve_uri
 
 
 def sweep(flags: Mapping[str, str]) -> None:
-    """Search the parameters of every method in every cell; with `dry_run`, print what that means.
+    """Search the parameters of every method in every cell; with `dry_run`, only describe the searches.
 
     Raises UsageError before anything is started, and Failure at the end if a method has no complete trial.
     """
@@ -51,7 +51,7 @@ def sweep(flags: Mapping[str, str]) -> None:
 
 
 def _dry_run(plan: Sweep) -> list[str]:
-    """Return the present state of each search. Writes nothing."""
+    """Return lines that describe each search and its progress. Writes nothing."""
     states = [SearchState(search, ()) for search in plan.searches]
     file = plan.folder / storages.FILE
     if file.exists():
@@ -70,7 +70,7 @@ def _dry_run(plan: Sweep) -> list[str]:
 
 
 def _describe_power(plan: Sweep) -> list[str]:
-    """Return the line on what the repeats can show, if there is one."""
+    """Return the line on the difference that the repeats can show, as a list; empty without one."""
     if len(plan.seeds) < 2:
         return []
     line = planner.describe_power([search.run for search in plan.searches], plan.suite, len(plan.seeds))
@@ -109,9 +109,9 @@ class SweepRun:
             refuse_unsent(self.unsent)
 
     def _forecast(self, states: Sequence[SearchState], seconds: float | None) -> str:
-        """Return what the head of the table lacks: the time by measured steps, and what the repeats can show.
+        """Return the text after the head of the table: the estimated time, and the line on the repeats' power.
 
-        seconds: that are left by the trials so far; None before any.
+        seconds: time left by the trials so far, which the head already has; None before any has ended.
         """
         plan, runs = self.plan, [search.run for search in self.plan.searches]
         lines = [""]
@@ -123,6 +123,7 @@ class SweepRun:
         return "\n".join([*lines, *_describe_power(plan)])
 
     def _write_description(self) -> None:
+        """Write `sweep.yaml` with the description of each search."""
         path = self.plan.folder / tracked.SWEPT
         searches = {search.name: {"trials": search.trials, **search.description} for search in self.plan.searches}
         path.write_text(yaml.safe_dump({"searches": searches}, sort_keys=False))

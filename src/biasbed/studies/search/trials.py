@@ -1,7 +1,7 @@
-"""Trials of a search as Optuna stores them: their numbers are the positions 0..n-1 of the search.
+"""Trials of a search as Optuna stores them, numbered from 0.
 
-A trial whose training did not end stays `RUNNING` in the storage, and the next command goes on with it. So does a trial
-that failed; it has its reason as an attribute.
+A trial whose training did not end stays `RUNNING` in the storage, and the next command continues it. A failed trial
+also stays `RUNNING`, with the reason as an attribute, and the next command tries it again.
 
 Answers: What is a trial of a sweep, and who tries it again?
 """
