@@ -1,4 +1,4 @@
-"""First sentences of the report: what its sections say first of all, and what stands below the scores.
+"""Answer of an analysis: the first sentences of the report, and those below its scores.
 
 Answers: What does the report say first, and why?
 """
@@ -10,17 +10,17 @@ from biasbed.analysis.result import Analysis
 
 
 def answer_sentences(analysis: Analysis) -> list[str]:
-    """Return the first sentence of each section that answers; what is shown comes first."""
+    """Return the first sentence of each section that answers; sections that show a difference come first."""
     return [answer.sentences[0] for answer in sections.answers(analysis)]
 
 
 def answer_paragraphs(analysis: Analysis) -> list[str]:
-    """Return all sentences of each section that answers, joined; what is shown comes first."""
+    """Return all sentences of each section that answers, as one text; sections that show a difference come first."""
     return [" ".join(answer.sentences) for answer in sections.answers(analysis)]
 
 
 def further_sentences(analysis: Analysis) -> list[str]:
-    """Return what stands below the scores: further sentences of the same sections, and what limits the answer."""
+    """Return the sentences below the scores: the further ones of the same sections, and those that limit the answer."""
     sentences: list[str] = []
     for answer in sections.answers(analysis):
         sentences += answer.sentences[1:]
@@ -28,5 +28,5 @@ def further_sentences(analysis: Analysis) -> list[str]:
 
 
 def shows_difference(analysis: Analysis) -> bool:
-    """Return True if any part of the answer is a difference that is shown."""
+    """Return True if any section shows a difference."""
     return any(answer.is_shown for answer in sections.answers(analysis))

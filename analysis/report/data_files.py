@@ -84,7 +84,7 @@ def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
     for name in ("kind", "suite", "study", "protocol"):
         scope[name] = [getattr(run, name) for run in origins]
     frame = runs.assign(**scope, rule=analysis.rule.name, oracle=analysis.rule.oracle)
-    if wording.repeated(analysis) == "run":
+    if wording.replicate_noun(analysis) == "run":
         frame = frame.drop(columns=["cell", "replicate"])  # they would say nothing
     first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)

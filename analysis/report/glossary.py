@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from biasbed.analysis.report.wording import error, error_by, repeated
+from biasbed.analysis.report.wording import error_divisor, error_name, replicate_noun
 from biasbed.analysis.result import Analysis
 
 GENERAL = {
@@ -43,12 +43,12 @@ NOT_APPLICABLE = (
 def terms(analysis: Analysis) -> dict[str, str]:
     """Return each term with its meaning; those of cells and data sets only if there are any."""
     glossary = dict(GENERAL)
-    glossary["run"] = glossary["run"].format(error=error(analysis), divisor=error_by(analysis))
+    glossary["run"] = glossary["run"].format(error=error_name(analysis), divisor=error_divisor(analysis))
     if not analysis.collection.is_table:
         glossary |= OF_RUNS
     if analysis.comparisons[0].noun == "data set":
         glossary["data set"] = DATA_SET
-    if repeated(analysis) == "replicate":
+    if replicate_noun(analysis) == "replicate":
         glossary |= {"cell": CELL, "replicate": REPLICATE}
     if analysis.not_applicable:
         glossary["not applicable"] = NOT_APPLICABLE

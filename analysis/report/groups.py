@@ -10,7 +10,7 @@ from biasbed.analysis.columns import Column, blocks, names_of
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.table_model import DAGGER_MEANING, Links, PrintedText, TableColumn, prepared, score_cell
-from biasbed.analysis.report.wording import error, error_by, listing, repeated
+from biasbed.analysis.report.wording import error_divisor, error_name, listing, replicate_noun
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 from biasbed.analysis.selection.rules import Rule
 
@@ -58,8 +58,8 @@ def caption(analysis: Analysis) -> str:
     text = ""
     if any(group.wide for group in groups(analysis)):
         text += (
-            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error(analysis)} of this mean over "
-            f"{repeated(analysis)}s ({error_by(analysis)})."
+            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error_name(analysis)} of this mean over "
+            f"{replicate_noun(analysis)}s ({error_divisor(analysis)})."
         )
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
@@ -110,9 +110,9 @@ def score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hasha
 
 def printed_error(analysis: Analysis) -> str:
     """Return what ± is in a LaTeX table, with its divisor if it is not the usual one."""
-    text = f"{wording.error(analysis)} between {wording.repeated(analysis)}s"
+    text = f"{wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
     if analysis.error != Rule.error:
-        text += f", variance by ${wording.error_by(analysis)}$"
+        text += f", variance by ${wording.error_divisor(analysis)}$"
     return text
 
 
@@ -122,7 +122,7 @@ def printed_text(analysis: Analysis, label: str, table_caption: str, further_not
         f"{latex.provenance(analysis)}. Best in bold.",
         latex.prose(caption(analysis)),
         rf"\textsuperscript{{$\dagger$}}~underlined: {DAGGER_MEANING}. " if analysis.daggers else "",
-        latex.prose(wording.not_applicable(analysis, dash="--")),
+        latex.prose(wording.empty_cells_legend(analysis, dash="--")),
         latex.prose(further_note),
     ]
     return PrintedText(label, table_caption, " ".join(filter(None, parts)))

@@ -89,7 +89,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "notes": analysis.notes,
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
-        "scores_figure": wording.scores_figure(analysis),
+        "scores_figure": wording.scores_figure_caption(analysis),
         "settings": {
             comparison.setting: wording.setting_title(comparison, analysis.label) for comparison in analysis.comparisons
         },

@@ -26,6 +26,6 @@ def printed(analysis: Analysis) -> Iterator[PrintedTable]:
     """Yield the tables that LaTeX prints."""
     links = Links(analysis)
     yield PrintedTable("scores", score_tables.scores(analysis, links), "scores of the algorithms on the sets")
-    about = f"score of every {wording.repeated(analysis)}, for an appendix"
+    about = f"score of every {wording.replicate_noun(analysis)}, for an appendix"
     yield PrintedTable("runs", score_tables.by_run(analysis, links), about)
     yield from sections.of_kind(PrintedTable, analysis, links)

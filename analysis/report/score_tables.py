@@ -62,8 +62,9 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
         records.append(record)
     caption = f"Scores, in {analysis.units}. Bold: best of the column."
     if wording.has_deviations(analysis):
-        deviation = f"{wording.error(analysis)} between {wording.repeated(analysis)}s ({wording.error_by(analysis)})"
-        caption = f"Mean ± {deviation}, in {analysis.units}. Bold: best of the column."
+        deviation = f"{wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
+        divisor = wording.error_divisor(analysis)
+        caption = f"Mean ± {deviation} ({divisor}), in {analysis.units}. Bold: best of the column."
     caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += INTERVALS
@@ -74,7 +75,7 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
     caption += "".join(dict.fromkeys(column.legend for column in further))
     legends = "".join(dict.fromkeys(row.legend for row in below))
     caption += legends
-    caption += wording.not_applicable(analysis)
+    caption += wording.empty_cells_legend(analysis)
     printed_caption = f"Scores in {analysis.units}."
     if wording.has_deviations(analysis):
         printed_caption = rf"Scores in {analysis.units}: mean $\pm$ {groups.printed_error(analysis)}."
@@ -104,7 +105,7 @@ def by_run(analysis: Analysis, links: Links) -> ReportTable:
 
 
 def _make_run_table(analysis: Analysis, links: Links) -> ReportTable:
-    run, step = wording.repeated(analysis), analysis.collection.protocol.step_unit
+    run, step = wording.replicate_noun(analysis), analysis.collection.protocol.step_unit
     printed_caption = f"Scores in {analysis.units} of every {run}."
     printed = PrintedText("runs", printed_caption, f"{latex.provenance(analysis)}.")
     caption = f"Every {run}'s scores in {analysis.units}, at the {step} that the selection rule picks."
@@ -138,7 +139,7 @@ def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
     """Return the columns of runs, or without `step` of replicates, which have no steps of their own."""
-    head = "seed" if step or analysis.collection.is_table else wording.repeated(analysis)
+    head = "seed" if step or analysis.collection.is_table else wording.replicate_noun(analysis)
     columns = [
         TableColumn("algorithm", _plain_name(links), printed="algorithm", align="l"),
         TableColumn(head, prepared("name"), printed="seed", align="l"),

@@ -62,7 +62,7 @@ def _of_section(section: AnySection, analysis: Analysis, links: Links, said: Con
     texts, lines = [], []
     for part in section.on_terminal(analysis, links):
         if isinstance(part, ForSets):
-            texts.append(_titled(wording.title_of(analysis, part.setting), *_of_parts(part.parts)))
+            texts.append(_titled(wording.title_by_setting(analysis, part.setting), *_of_parts(part.parts)))
         else:
             lines += _of_parts([part], said)
     if lines:
@@ -94,18 +94,20 @@ def _scores(analysis: Analysis, links: Links) -> str:
     if wording.has_deviations(analysis):
         title = title_with_deviation(analysis)
         if analysis.error != Rule.error:
-            title += f" ({wording.error_by(analysis)})"
+            title += f" ({wording.error_divisor(analysis)})"
     lines = [title, render_table(table)]
     if analysis.daggers:
         lines.append(f"  {DAGGER} {DAGGER_MEANING}")
-    captions = (groups.caption(analysis), wording.not_applicable(analysis), table.legend_below)
+    captions = (groups.caption(analysis), wording.empty_cells_legend(analysis), table.legend_below)
     below = [line.strip() for line in captions if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
 
 
 def title_with_deviation(analysis: Analysis) -> str:
     """Return the title of the table of scores, which says what ± is."""
-    return f"Scores, {analysis.units}: mean ± {wording.error(analysis)} between {wording.repeated(analysis)}s"
+    return (
+        f"Scores, {analysis.units}: mean ± {wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
+    )
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

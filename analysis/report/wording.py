@@ -1,4 +1,7 @@
-"""Parts of sentences: nouns, numbers, choices of sets, tests and rules in words, for the summary and the report."""
+"""Sentences and parts of sentences about an analysis: nouns, numbers, choices of sets, tests and rules in words.
+
+Summary, report, LaTeX and site take them from here, so that one thing has one name everywhere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from biasbed import measures
 from biasbed.analysis import scores
-from biasbed.analysis.columns import Column, blocks
+from biasbed.analysis.columns import Column, blocks, names_of
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
@@ -56,20 +59,20 @@ def capitalized(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def repeated(analysis: Analysis) -> str:
-    """Return what an algorithm has several of: runs, or replicates if a cell or a search has runs of its own."""
+def replicate_noun(analysis: Analysis) -> str:
+    """Return the noun for what means are over: `run`, or `replicate` if cells or searches have runs of their own."""
     collection = analysis.collection
     if collection.is_search or any(cell.name for cell in collection.cells):
         return "replicate"
     return "run"
 
 
-def error(analysis: Analysis) -> str:
+def error_name(analysis: Analysis) -> str:
     """Return what ± is in tables: `standard deviation` or `standard error`."""
     return scores.ERRORS[analysis.error].label
 
 
-def error_by(analysis: Analysis) -> str:
+def error_divisor(analysis: Analysis) -> str:
     """Return the divisor in the variance behind ± in tables: `n - 1` or `n`."""
     if scores.ERRORS[analysis.error].ddof:
         return "n - 1"
@@ -81,8 +84,8 @@ def has_deviations(analysis: Analysis) -> bool:
     return any(cell.std_text for cell in analysis.cells.values())
 
 
-def scores_figure(analysis: Analysis) -> str:
-    """Say what bars and dotted lines of the figure of scores are, if it has any."""
+def scores_figure_caption(analysis: Analysis) -> str:
+    """Return the sentences on bars and dotted lines in the figure of scores, each with a blank before it."""
     parts = []
     if has_deviations(analysis):
         parts.append(" Bars are one standard deviation over runs.")
@@ -97,22 +100,22 @@ def headline_label(sets: Iterable[Column]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} ({unit})" for name, unit in headlines)
 
 
-def oracle(analysis: Analysis) -> str:
-    """Return what rules are compared with; a rule that chooses another trial of a search, with the oracle's trial."""
+def describe_oracle(analysis: Analysis) -> str:
+    """Return what selection rules are compared with, in words."""
     if analysis.collection.is_search:
         return "each set's own best epoch, of the trial that the oracle chose"
     return "each set's own best epoch"
 
 
 def points(analysis: Analysis, value: float) -> str:
-    """Return a difference of scores with its unit."""
+    """Return a difference of scores with its unit: `1.2 points`."""
     if abs(value) >= 0.1:
         return f"{value:.1f} {unit(analysis)}"
     return f"{value:.2g} {unit(analysis)}"
 
 
-def lead(analysis: Analysis, better: str, worse: str, difference: float, low: float, high: float) -> str:
-    """Say by how much one algorithm leads another, with its interval if there is one."""
+def lead_clause(analysis: Analysis, better: str, worse: str, difference: float, low: float, high: float) -> str:
+    """Return `A leads B by 1.2 points (95% interval 0.3 to 2.1)`, without interval if its bounds are not finite."""
     if not difference:
         return f"{analysis.label(better)} and {analysis.label(worse)} have the same mean"
     bounds = f" ({percent(1 - analysis.alpha)} interval {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
@@ -120,7 +123,7 @@ def lead(analysis: Analysis, better: str, worse: str, difference: float, low: fl
 
 
 def unit(analysis: Analysis) -> str:
-    """Return the unit of differences: points of a percentage, or the scores' unit."""
+    """Return the unit of differences: `points` for percentages, else the unit of the scores."""
     score_unit = analysis.sets[0].unit
     if score_unit == measures.FRACTION:
         return "points"
@@ -141,7 +144,7 @@ def setting_title(comparison: RankTests, label: Labels) -> str:
     """Return the heading of one choice of sets."""
     if comparison.setting == STRICT:
         return f"Strict setting, {comparison.size}"
-    title = pool(comparison)
+    title = describe_pool(comparison)
     if title:
         return capitalized(title)
     if comparison.noun == "data set" and len(comparison.sets) == 1:
@@ -151,25 +154,25 @@ def setting_title(comparison: RankTests, label: Labels) -> str:
     return f"All {comparison.size}"
 
 
-def title_of(analysis: Analysis, setting: str) -> str:
+def title_by_setting(analysis: Analysis, setting: str) -> str:
     """Return the heading of a choice of sets by its name."""
     return next(setting_title(tests, analysis.label) for tests in analysis.comparisons if tests.setting == setting)
 
 
-def pool(comparison: RankTests) -> str:
-    """Return what is compared with what, if some algorithm can't have every set; else an empty text."""
+def describe_pool(comparison: RankTests) -> str:
+    """Return which algorithms are compared on which sets, if some algorithm can't have every set; else empty."""
     number, sets = len(comparison.algorithms), count(len(comparison.sets), comparison.noun)
+    if comparison.setting == COMPLETE and number > 1:
+        return f"the {number} algorithms that have all {sets}"
     if comparison.setting == COMPLETE:
-        return (
-            f"the {number} algorithms that have all {sets}" if number > 1 else f"the one algorithm that has all {sets}"
-        )
+        return f"the one algorithm that has all {sets}"
     if comparison.left_out and comparison.setting != STRICT:
         return f"the {sets} that all {number} algorithms have"
     return ""
 
 
 def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
-    """Say what a setting leaves out; empty if nothing."""
+    """Say which algorithms, sets and conditions a setting leaves out; empty if it leaves out nothing."""
     everything = analysis.comparisons[0]
     sets = count(len(comparison.sets), comparison.noun)
     size = f"({count(len(comparison.algorithms), 'algorithm')} x {sets})"
@@ -181,10 +184,10 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
     parts = []
     if comparison.setting == STRICT:
         left_out = [name for name in comparison.left_out if name not in everything.left_out]
-        made = [name for name in left_out if name in made_by_makers(analysis)]
-        empty = [name for name in left_out if name not in made]
-        if made:
-            parts.append(f"{join_names(analysis, made)}, by a maker whose data some compared algorithm trained on")
+        by_makers = [name for name in left_out if name in made_by_makers(analysis)]
+        empty = [name for name in left_out if name not in by_makers]
+        if by_makers:
+            parts.append(f"{join_names(analysis, by_makers)}, by a maker whose data some compared algorithm trained on")
         if empty:
             names = join_names(analysis, empty)
             parts.append(f"{names}, of which nothing is left or for which some algorithm has no numbers")
@@ -193,18 +196,18 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
         parts.append(f"{join_names(analysis, everything.left_out)}, on which some algorithm {reason} {size}")
     sentences = [f"Left out: {'; and '.join(parts)}."] if parts else []
     if comparison.setting == STRICT:
-        sentences += overlaps(analysis, comparison)
+        sentences += overlap_sentences(analysis, comparison)
     return " ".join(sentences)
 
 
 def made_by_makers(analysis: Analysis) -> set[str]:
-    """Return the blocks with a column whose maker also made training data."""
-    touched = {name for _, name in analysis.daggers}
-    return {block for block, columns in blocks(analysis.sets).items() if any(c.name in touched for c in columns)}
+    """Return the blocks with a column whose maker also made training data of some algorithm."""
+    marked = {name for _, name in analysis.daggers}
+    return {block for block, columns in blocks(analysis.sets).items() if not marked.isdisjoint(names_of(columns))}
 
 
-def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Say which conditions the strict setting leaves out, and due to which algorithms."""
+def overlap_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
+    """Say, a sentence for each column, which conditions the strict setting leaves out, and due to which algorithms."""
     block_of = {column.name: column.block for column in analysis.sets}
     sentences = []
     for column, rows_by_kind in analysis.overlaps.items():
@@ -223,7 +226,7 @@ def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
 
 
 def strict_phrase(analysis: Analysis, strict: RankTests) -> str:
-    """Say what the strict setting does without, as the beginning of a sentence."""
+    """Return the beginning of a sentence about the strict setting: `Without the sets ... (8 sets)`."""
     has_sets = any(name in made_by_makers(analysis) for name in strict.left_out)
     parts = []
     if has_sets or not analysis.overlaps:
@@ -233,19 +236,19 @@ def strict_phrase(analysis: Analysis, strict: RankTests) -> str:
     return f"Without {' and '.join(parts)} ({strict.size})"
 
 
-def setting_file(comparison: RankTests) -> str:
-    """Return a setting in the line that says what a file is."""
+def setting_label(comparison: RankTests) -> str:
+    """Return a setting as the lists of files name it: `all sets`, `algorithms that have all data sets`."""
     if comparison.setting == COMPLETE:
         return f"algorithms that have all {comparison.noun}s"
     return f"{comparison.setting} {comparison.noun}s"
 
 
-def not_applicable(analysis: Analysis, dash: str = "-") -> str:
-    """Say what a dash and an X in a score table mean, with a blank before it; empty without any."""
-    notes = scores.not_applicable_notes(analysis.not_applicable, analysis.label)
+def empty_cells_legend(analysis: Analysis, dash: str = "-") -> str:
+    """Return what a dash and an X in a score table mean, with a blank before it; empty if it has neither."""
     text = ""
     if analysis.absent:
         text = " X: runs are missing, which was accepted."
+    notes = scores.not_applicable_notes(analysis.not_applicable, analysis.label)
     if notes:
         text += f" {dash}: {'; '.join(notes)}."
     return text
@@ -255,25 +258,29 @@ def not_applicable(analysis: Analysis, dash: str = "-") -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p-value to four significant digits; a bound for one that no double can tell from zero."""
+    """Return `= 0.01234` with four significant digits, or `< 1e-300` for a p-value that no double tells from zero."""
     if p == 0:
         return "< 1e-300"
     return f"= {p:.4g}"
 
 
 def friedman_p(test: Friedman) -> str:
-    """Return the p that decides. F of a perfect agreement is infinite and its p 0; its real weight stands beside it."""
+    """Return the p-value that decides: `p = 0.012`.
+
+    If all sets rank the algorithms alike, F is infinite and its p 0, which says nothing: then the probability that
+    equal algorithms agree so well stands beside it.
+    """
     if test.permutation_p is not None or math.isfinite(test.f):
         return f"p {p_value(test.p)}"
     return f"p = 0, while equal algorithms agree like this with a probability of {test.agreement_p:.2g}"
 
 
 def percent(share: float) -> str:
-    """Return a level as a percentage, with as many digits as it has."""
+    """Return a share as a percentage, with as many digits as it has: `95%`, `99.5%`."""
     return f"{100 * share:.6g}%"
 
 
-def most(share: float) -> str:
+def share_text(share: float) -> str:
     """Return an observed share as a whole percentage; 100% and 0% only if exact."""
     text = f"{share:.0%}"
     if text == "100%" and share < 1:
@@ -284,18 +291,18 @@ def most(share: float) -> str:
 
 
 def short_p(p: float, alpha: float) -> str:
-    """Return a p-value for a table, never rounded to zero nor across alpha."""
+    """Return a p-value for a table: `0.012`, never rounded to zero nor across alpha."""
     if p < 0.001:
         return "<0.001"
     text = f"{p:.3f}"
     if (float(text) < alpha) == (p < alpha):
         return text
-    away = math.floor if p < alpha else math.ceil  # from alpha
-    return f"{away(p * 1e4) / 1e4:.4f}"
+    round_away_from_alpha = math.floor if p < alpha else math.ceil
+    return f"{round_away_from_alpha(p * 1e4) / 1e4:.4f}"
 
 
-def statistics(comparison: RankTests) -> list[str]:
-    """Return Friedman's test in numbers; `omnibus` says what they show."""
+def friedman_sentences(comparison: RankTests) -> list[str]:
+    """Return the numbers of Friedman's test; none without it. `omnibus_sentence` says what they show."""
     test = comparison.friedman
     if test is None:
         return []
@@ -310,7 +317,7 @@ def statistics(comparison: RankTests) -> list[str]:
     ]
 
 
-def omnibus(comparison: RankTests) -> str:
+def omnibus_sentence(comparison: RankTests) -> str:
     """Say whether any algorithms differ, by Friedman's test; empty without it."""
     test = comparison.friedman
     if test is None:
@@ -330,8 +337,8 @@ def omnibus(comparison: RankTests) -> str:
     )
 
 
-def of_two(comparison: RankTests, label: Labels) -> list[str]:
-    """Return the exact tests of two algorithms, and whether anything may be concluded."""
+def pair_sentences(comparison: RankTests, label: Labels) -> list[str]:
+    """Return the numbers of the exact tests of two algorithms, and what they show; none without them."""
     test, noun = comparison.pair, comparison.noun
     if test is None:
         return []
@@ -352,13 +359,13 @@ def of_two(comparison: RankTests, label: Labels) -> list[str]:
 
 
 def rate_text(rate: Rate) -> str:
-    """Return a simulated rate with the interval of the simulation."""
+    """Return a simulated rate with its confidence interval: `5.2% (4.9% to 5.5%)`."""
     low, high = rate.interval
     return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
 
 
 def power_sentence(comparison: RankTests) -> str:
-    """Say what this design could have shown at all; empty without tests."""
+    """Say which differences this design could have shown at all; empty without tests."""
     if comparison.reach is None:
         return ""
     sentence = comparison.reach.sentence
@@ -366,23 +373,26 @@ def power_sentence(comparison: RankTests) -> str:
 
 
 def rule_sentence(analysis: Analysis) -> str:
-    """Return the selection rule by name and in words."""
+    """Return the selection rule: `last_n (the mean over the last 30 epochs)`."""
     return f"{analysis.rule.name} ({rule_label(analysis)})"
 
 
 def rule_label(analysis: Analysis) -> str:
-    """Return the selection rule in words; with each cell's monitor if cells validate on images of their own."""
-    label = analysis.rule.label
-    if ".py:" in analysis.options.selection:  # a user's rule, which may be another one tomorrow
-        code = Path(analysis.options.selection.rpartition(":")[0]).expanduser().read_bytes()
-        label += f" ({analysis.options.selection}, code {hashlib.sha256(code).hexdigest()[:8]})"
+    """Return the selection rule in words, with the hash of a user's code.
+
+    The rule's own label names the monitor of the first cell. If cells have different monitors, all are named.
+    """
+    label, selection = analysis.rule.label, analysis.options.selection
+    if ".py:" in selection:  # a user's rule, which may be another one tomorrow
+        code = Path(selection.rpartition(":")[0]).expanduser().read_bytes()
+        label += f" ({selection}, code {hashlib.sha256(code).hexdigest()[:8]})"
     monitors = sorted({cell.protocol.monitor for cell in analysis.collection.cells})
-    named = [monitor for monitor in monitors if monitor in label]  # the rule's is that of the first cell
+    named = [monitor for monitor in monitors if monitor in label]
     if len(monitors) == 1 or not named:
         return label
     metrics = {monitor.rpartition("/")[0] for monitor in monitors}  # without their sets
-    of_all = f"{metrics.pop()} of its cell" if len(metrics) == 1 else " or ".join(monitors)
-    return label.replace(named[0], of_all)
+    all_monitors = f"{metrics.pop()} of its cell" if len(metrics) == 1 else " or ".join(monitors)
+    return label.replace(named[0], all_monitors)
 
 
 def subtitle(analysis: Analysis) -> str:

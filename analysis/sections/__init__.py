@@ -1,6 +1,6 @@
 """Sections of an analysis: `SECTIONS` names the core's in the order of the page; plug-ins offer more.
 
-A section is imported when an analysis is asked for it: one of a table of scores asks for none that is about trainings.
+A section is imported when an analysis needs it: a user's table of scores needs none that is about trainings.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ PLUGIN_SECTIONS: Mapping[str, Offered[AnySection]] = {kind: Offered(kind) for ki
 
 
 class _Listed(NamedTuple):
-    """Section by its kind, module of this folder and name there."""
+    """Section that is imported by name."""
 
-    kind: str
-    target: str
+    kind: str  # SCORES or TRAININGS
+    target: str  # <module of this folder>:<name of the section>
 
 
 SECTIONS = (
@@ -78,7 +78,7 @@ def sections_of(analysis: Analysis) -> tuple[AnySection, ...]:
 
 @functools.cache
 def _load(*kinds: str) -> tuple[AnySection, ...]:
-    """Import the sections of these kinds; those of plug-ins stand where their `before` says, or last."""
+    """Return the sections of these kinds in the order of the page."""
     sections = [pkgutil.resolve_name(f"{__name__}.{target}") for kind, target in SECTIONS if kind in kinds]
     for kind in kinds:
         for section in PLUGIN_SECTIONS[kind].values():
@@ -116,7 +116,7 @@ def answered_sentences(analysis: Analysis) -> set[str]:
 
 
 def caveats(analysis: Analysis) -> Iterator[str]:
-    """Yield what must be read together with the answers."""
+    """Yield the sentences of all sections that limit the answers."""
     for section in sections_of(analysis):
         yield from section.caveats(analysis)
 
@@ -152,7 +152,7 @@ def files(kind: type[FileKind], analysis: Analysis) -> Iterator[FileKind]:
 
 
 def of_kind(kind: type[ShownKind], analysis: Analysis, links: Links) -> Iterator[ShownKind]:
-    """Yield the parts of one kind, such as figures, of all sections."""
+    """Yield the parts of one kind, such as figures, of all sections, also from within foldings."""
     yield from _of_kind(kind, openings(analysis))
     for _, parts in shown(analysis, links):
         yield from _of_kind(kind, parts)

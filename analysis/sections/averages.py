@@ -256,7 +256,7 @@ def make_average_table(analysis: Analysis, links: Links) -> ReportTable | None:
         caption += " Last: the mean over the data sets."
         printed_caption += "; last, the mean over the data sets"
     return make_table(
-        caption + wording.not_applicable(analysis),
+        caption + wording.empty_cells_legend(analysis),
         columns,
         records,
         f"{BLOCKS_FILE}, scores.csv",

@@ -171,7 +171,7 @@ def describe(analysis: Analysis) -> list[str]:
     where = f"On {analysis.label(data.name)} (mean of its {data.num_parts} parts, {seeds} each)"
     leads = []
     for row in data.pairs.head(MOST).to_dict("records"):
-        leads.append(wording.lead(analysis, row["a"], row["b"], row["difference"], row["low"], row["high"]))
+        leads.append(wording.lead_clause(analysis, row["a"], row["b"], row["difference"], row["low"], row["high"]))
     apart = int(data.pairs["significant"].sum())
     verdict = "no difference is shown"
     if apart:

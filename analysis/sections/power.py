@@ -205,7 +205,7 @@ def describe_plan(analysis: Analysis) -> list[str]:
     plan = analysis.pairwise.plan
     if plan is None:
         return []
-    difference, run = points(analysis, analysis.options.difference), wording.repeated(analysis)
+    difference, run = points(analysis, analysis.options.difference), wording.replicate_noun(analysis)
     noun = analysis.comparisons[0].noun
     largest = f"{plan['num_sets'].max()} {noun}s and {plan['num_runs'].max()} {run}s"
     lines = []

@@ -84,7 +84,7 @@ class RankSets(Section[pd.DataFrame]):
             figure = PlannedFigure(
                 f"rank_sets{comparison.suffix}",
                 functools.partial(draw, analysis, comparison),
-                description=f"ranks that each algorithm can have, {wording.setting_file(comparison)}",
+                description=f"ranks that each algorithm can have, {wording.setting_label(comparison)}",
                 alt="ranks that each algorithm can have",
                 caption=(
                     f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank "

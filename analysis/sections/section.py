@@ -90,19 +90,20 @@ ShownPart: TypeAlias = "Sentences | ReportTable | PlannedFigure | PrintedTable |
 
 
 class Section(Generic[SectionData]):
-    """One question. Override what it has: all but `compute` may show nothing.
+    """Base class of sections. A subclass overrides `compute` and the methods for what it has to show.
 
-    Methods without `data` ask for `analysis.data(self)` themselves, so that a section without them is not computed.
+    Methods that take `data` are called with what `compute` returned. The others ask for `analysis.data(self)` if they
+    need it, which computes it at the first call.
     """
 
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
-    terminal_title: ClassVar[str] = ""  # if it is another one
-    of_tests: ClassVar[bool] = False  # its data are those of the tests, which are computed beside other sections
-    is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
+    terminal_title: ClassVar[str] = ""  # title on the terminal; empty: `title`
+    of_tests: ClassVar[bool] = False  # True if its data are results of `Analysis.pairwise`, computed in forks
+    is_open: ClassVar[bool] = False  # True if it stands open on the page, False if it is one of the folded details
     if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show; empty: it is left out
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
-    before: ClassVar[str] = ""  # of a plug-in's section: the one that it stands before; empty: it is last
+    before: ClassVar[str] = ""  # for a plug-in's section: name of the section that it stands before; empty: it is last
 
     def check(self, options: AnalyzeOptions) -> None:
         """Raise UsageError for options that are wrong whatever the runs are, before any run is read."""
@@ -120,19 +121,19 @@ class Section(Generic[SectionData]):
         yield from ()
 
     def parts(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
-        """Return what `show` yields, which is made once whoever asks: page, terminal, LaTeX, figures."""
+        """Return what `show` yields; made once, and kept for page, terminal, LaTeX and figures."""
         key = self.name, links.prefix
         if key not in analysis.shown:
             analysis.shown[key] = tuple(self.show(analysis.data(self), analysis, links))
-        made: tuple[ShownPart, ...] = analysis.shown[key]
-        return made
+        parts: tuple[ShownPart, ...] = analysis.shown[key]
+        return parts
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        """Return what the section says first of all, on every page and terminal."""
+        """Return the sentences that answer the section's question; they stand at the top of page and terminal."""
         return SectionAnswer((), False)
 
     def caveats(self, analysis: Analysis) -> Sequence[str]:
-        """Return what must be read together with the answer."""
+        """Return sentences that limit the answer and must be read with it."""
         return ()
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
@@ -152,7 +153,7 @@ class Section(Generic[SectionData]):
         return False
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
-        """Return the parts that the terminal shows: by default the sentences. A terminal computes only these."""
+        """Return the parts that the terminal and summary.txt show: by default the sentences."""
         return [part for part in self.parts(analysis, links) if isinstance(part, Sentences)]
 
 

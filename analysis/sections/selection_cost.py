@@ -176,10 +176,10 @@ def make_regret_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> 
         cells["rule", row["rule"]] = number_cell(row["regret"], interval=below)
     columns = [links.column()]
     columns += [TableColumn(head, prepared(("rule", rule))) for rule, head in heads.items()]
-    noun = make_design(analysis.sets).noun
+    noun, oracle = make_design(analysis.sets).noun, wording.describe_oracle(analysis)
     caption = (
-        f"What each selection rule costs: {wording.unit(analysis)} behind {wording.oracle(analysis)}, mean over the "
-        f"{noun}s; below, the average rank under the rule.{_labels_needed(analysis, heads)}"
+        f"What each selection rule costs: {wording.unit(analysis)} behind {oracle}, mean over the {noun}s; below, the "
+        f"average rank under the rule.{_labels_needed(analysis, heads)}"
     )
     return make_table(caption, columns, _in_order(analysis, records), REGRET_FILE, oracle=True)
 

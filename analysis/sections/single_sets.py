@@ -153,7 +153,7 @@ def _describe_lead(analysis: Analysis, row: dict[Any, Any]) -> str:
     low, high, _ = per_set.welch(values[0], values[1], 1 - analysis.alpha)
     if values[0].mean() < values[1].mean():  # lower is better
         low, high = -high, -low
-    return wording.lead(analysis, better, worse, abs(row["difference"]), low, high)
+    return wording.lead_clause(analysis, better, worse, abs(row["difference"]), low, high)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

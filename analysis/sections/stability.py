@@ -56,7 +56,7 @@ def name_change(analysis: Analysis, change: str) -> str:
     kinds = {
         "leave_one_algorithm_out": "one algorithm less",
         "leave_one_set_out": f"one {analysis.comparisons[0].noun} less",
-        "one_run_less": f"one {wording.repeated(analysis)} less",
+        "one_run_less": f"one {wording.replicate_noun(analysis)} less",
         "selection_rule": "another selection rule",
         "alpha": "another level of significance",
     }
@@ -70,7 +70,7 @@ def describe_change(analysis: Analysis, change: str, changed: str) -> str:
     changes = {
         "leave_one_algorithm_out": f"without {name}",
         "leave_one_set_out": f"without the {analysis.comparisons[0].noun} {name}",
-        "one_run_less": f"without the {wording.repeated(analysis)} {name}",
+        "one_run_less": f"without the {wording.replicate_noun(analysis)} {name}",
         "selection_rule": f"selected by {name}",
         "alpha": f"at a level of {name}",
     }

@@ -22,7 +22,7 @@ from biasbed.analysis.report.table_model import (
     text,
     text_cell,
 )
-from biasbed.analysis.report.wording import count, listing, repeated, rule_label
+from biasbed.analysis.report.wording import count, listing, replicate_noun, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import TABLE, TESTED, Run
@@ -61,7 +61,7 @@ STUDY_DESIGN = StudyDesign()
 
 def describe(analysis: Analysis) -> list[str]:
     """Describe the design: algorithms, sets, runs, and which epoch's scores count."""
-    collection, run = analysis.collection, repeated(analysis)
+    collection, run = analysis.collection, replicate_noun(analysis)
     published = len(collection.runs) - len(collection.unpublished)
     algorithms = f"{count(len(analysis.algorithms), 'algorithm')} ({listing(map(analysis.label, analysis.algorithms))})"
     runs = f"{count_runs(analysis, analysis.algorithms)}, {_count_all(analysis)}"
@@ -125,7 +125,7 @@ def count_replicates(analysis: Analysis) -> dict[str, int]:
 
 def count_runs(analysis: Analysis, algorithms: Iterable[str]) -> str:
     """Say how often each was trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
-    names, run = set(algorithms), repeated(analysis)
+    names, run = set(algorithms), replicate_noun(analysis)
     numbers = {name: number for name, number in count_replicates(analysis).items() if name in names}
     usual = statistics.mode(numbers.values())
     unusual = [f"{number} of {analysis.label(name)}" for name, number in numbers.items() if number != usual]

@@ -56,7 +56,7 @@ class Ranks(Section[None]):
             figure = PlannedFigure(
                 f"critical_difference{comparison.suffix}",
                 functools.partial(critical_difference, analysis, comparison),
-                description=f"average ranks and critical difference, {wording.setting_file(comparison)}",
+                description=f"average ranks and critical difference, {wording.setting_label(comparison)}",
                 alt="critical-difference diagram",
                 caption=f"Average ranks, best at the left. {more}",
             )
@@ -88,7 +88,7 @@ def _on_terminal(analysis: Analysis, comparison: RankTests) -> tuple[ShownPart, 
             records.append({"name": TableCell(analysis.label(name)), "rank": TableCell(f"{value:.2f}")})
         parts.append(make_table("", columns, records, oracle=analysis.rule.oracle))
     power = wording.power_sentence(comparison)
-    lines = [*wording.statistics(comparison), *concluded(analysis, comparison), *([power] if power else [])]
+    lines = [*wording.friedman_sentences(comparison), *concluded(analysis, comparison), *([power] if power else [])]
     return (*parts, Sentences(tuple(lines)))
 
 
@@ -96,7 +96,7 @@ def _show_setting(analysis: Analysis, comparison: RankTests, links: Links) -> It
     """Yield figures and tables of one choice of sets."""
     from biasbed.analysis.sections.ranks import diagrams, forest
 
-    where, suffix = wording.setting_file(comparison), comparison.suffix
+    where, suffix = wording.setting_label(comparison), comparison.suffix
     yield PlannedFigure(
         f"ranks{suffix}",
         functools.partial(diagrams.rank_map, analysis, comparison),
@@ -136,7 +136,7 @@ def _printed_tables(analysis: Analysis, links: Links) -> Iterator[PrintedTable]:
     if table is not None:
         yield PrintedTable("ranks", table, "average ranks and omnibus test")
     for comparison in analysis.comparisons:
-        where, suffix = wording.setting_file(comparison), comparison.suffix
+        where, suffix = wording.setting_label(comparison), comparison.suffix
         if comparison.nemenyi is not None:
             table = make_nemenyi_table(analysis, comparison, links)
             yield PrintedTable(f"nemenyi{suffix}", table, f"p-values of Nemenyi's test, {where}")

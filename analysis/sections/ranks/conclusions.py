@@ -102,7 +102,7 @@ def verdict(analysis: Analysis) -> str:
     comparison = main_comparison(analysis)
     if comparison.skipped:
         return " ".join(without_tests_over_sets(analysis)) or f"Nothing was tested: {comparison.skipped}."
-    pool = wording.pool(comparison)
+    pool = wording.describe_pool(comparison)
     if not comparison.significant:
         among = f" ({pool})" if pool else ""
         shown = f"Over the sets together it is not shown that the algorithms differ{among}."
@@ -118,7 +118,7 @@ def verdict(analysis: Analysis) -> str:
 
 def _differ(comparison: RankTests) -> str:
     """Say that the algorithms differ, and over what."""
-    pool = wording.pool(comparison)
+    pool = wording.describe_pool(comparison)
     if not pool:
         return f"Over these {comparison.size} the algorithms differ"
     if comparison.setting == COMPLETE:
@@ -194,7 +194,7 @@ def other_pools(analysis: Analysis) -> list[str]:
     for comparison in analysis.comparisons:
         if comparison.setting != COMPLETE or comparison is main_comparison(analysis):
             continue
-        pool, claimed = wording.pool(comparison), claims(analysis, comparison)
+        pool, claimed = wording.describe_pool(comparison), claims(analysis, comparison)
         if comparison.skipped:
             lines.append(f"Of {pool} nothing was tested: {comparison.skipped}.")
         elif claimed:
@@ -226,8 +226,8 @@ def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
         lines = without_tests_over_sets(analysis) if comparison is main_comparison(analysis) else []
         return lines or [f"No tests: {comparison.skipped}."]
     if comparison.pair is not None:
-        return [*wording.of_two(comparison, analysis.label), *contradictions(analysis, comparison)]
-    lines = [wording.omnibus(comparison)]
+        return [*wording.pair_sentences(comparison, analysis.label), *contradictions(analysis, comparison)]
+    lines = [wording.omnibus_sentence(comparison)]
     if comparison.significant:
         lines += [_nemenyi_sentence(analysis, comparison), *wilcoxon_sentences(analysis, comparison)]
     return lines
@@ -356,6 +356,6 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: Verdict) -> str:
     lead = f"{points(analysis, difference)} on average over the sets{bounds}"
     runs = ""
     if not math.isnan(chance):
-        share = wording.most(chance)
+        share = wording.share_text(chance)
         runs = f"; a run of the one beats a run of the other in {share} of the comparisons"
     return f"{better} is better than {worse} by {lead}, and {where}{runs}."

@@ -83,7 +83,9 @@ def make_printed_ranks(analysis: Analysis, links: Links) -> ReportTable | None:
         footer.append(("critical difference", *("--" if d is None else f"{d:.2f}" for d in critical)))
     note = f"$p$: {_name_test(comparisons[0])}. {latex.provenance(analysis)}. "
     pools = [
-        f"{comparison.setting}: {wording.pool(comparison)}" for comparison in comparisons if wording.pool(comparison)
+        f"{comparison.setting}: {wording.describe_pool(comparison)}"
+        for comparison in comparisons
+        if wording.describe_pool(comparison)
     ]
     if pools:
         note += f"{latex.escape('; '.join(pools))}. "
@@ -171,7 +173,12 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
         *([TableColumn("in practice (Bayes)", _in_practice)] if has_bayes else []),
         TableColumn("detectable", number("detectable", digits)),
     ]
-    size, unit, rope, alpha = comparison.size, wording.unit(analysis), analysis.options.rope, comparison.alpha
+    size, unit, rope, alpha = (
+        comparison.size,
+        wording.unit(analysis),
+        analysis.options.rope,
+        comparison.alpha,
+    )
     bayes = ""
     if has_bayes:
         bayes = (

@@ -61,7 +61,7 @@ def test_two_sets_that_agree_are_no_proof() -> None:
     assert comparison.friedman.f_p == 0
     assert comparison.friedman.p == pytest.approx(1 / 6)
     assert not comparison.significant
-    text = wording.omnibus(comparison)
+    text = wording.omnibus_sentence(comparison)
     assert "permutation of the ranks, p = 0.1667" in text
     assert "1e-300" not in text
 

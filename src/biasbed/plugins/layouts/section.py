@@ -372,7 +372,7 @@ def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> s
     """Say what the cells are."""
     parts = []
     if len(frame):
-        error, run = wording.error(analysis), wording.repeated(analysis)
+        error, run = wording.error_name(analysis), wording.replicate_noun(analysis)
         parts.append(f"Mean ± {error} between {run}s; bold: the best of a column.")
     if layout.source:
         printed = f"as printed ({layout.source})."

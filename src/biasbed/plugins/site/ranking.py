@@ -180,5 +180,5 @@ def spread_sentence(ranking: Ranking) -> str:
     runs = published.find(name).runs() if name else ()
     if all(run.summary.get("spread") != "standard_error" for run in runs):
         return ""
-    shown = wording.error(ranking.analysis)
+    shown = wording.error_name(ranking.analysis)
     return f"The paper prints standard errors; ± here is the {shown} that follows from them and the number of runs."

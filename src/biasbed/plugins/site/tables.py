@@ -180,7 +180,8 @@ def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
     """Say what ±, bold and † are; nothing of those that no cell of scores has."""
     parts = []
     if any(cell.spread for cell in cells):
-        parts.append(f" ± is the {wording.error(analysis)} over {runs_of(analysis)} ({wording.error_by(analysis)}).")
+        error, divisor = wording.error_name(analysis), wording.error_divisor(analysis)
+        parts.append(f" ± is the {error} over {wording.replicate_noun(analysis)}s ({divisor}).")
     if any(cell.bold for cell in cells):
         parts.append(" Bold: the best method on the set.")
     if any(cell.sign for cell in cells):
@@ -192,11 +193,6 @@ def measured(column: Column) -> str:
     """Return what a set's score is, and which direction is better."""
     direction = "higher" if column.higher_is_better else "lower"
     return f"{column.headline.replace('_', ' ')}, {direction} is better"
-
-
-def runs_of(analysis: Analysis) -> str:
-    """Return what scores are means over: runs or replicates."""
-    return f"{wording.repeated(analysis)}s"
 
 
 def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
