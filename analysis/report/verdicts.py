@@ -1,4 +1,4 @@
-"""Pairs of algorithms: sizes of their differences and what each test says, claims and what overturns them."""
+"""Pairs of algorithms: sizes of their differences, verdicts of each test, claims, and changes that overturn them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import DIGITS, STRICT, RankTests
 
-# Fields of `Verdict` by the columns of effects.csv, wilcoxon_holm.csv and bayesian.csv that they are.
+# Column of effects.csv, wilcoxon_holm.csv or bayesian.csv -> field of `Verdict`.
 FIELDS = {
     **{name: name for name in ("a", "b", "num_sets", "wins", "losses", "ties")},
     "mean_difference": "difference",
@@ -103,7 +103,7 @@ def control_of(analysis: Analysis, comparison: RankTests) -> str | None:
 
 
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
-    """Return all pairs of one setting, the largest difference first; none without effects, which need one unit."""
+    """Return all pairs of a comparison, the largest difference first; none if sets have no common unit."""
     results = analysis.pairwise
     keys = ["setting", "a", "b"]
     rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
@@ -157,7 +157,10 @@ class Overturned:
 
 
 def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
-    """Return the conclusions of a setting that some change overturns: those that claim something first."""
+    """Return the conclusions of a setting that some change overturns, those that claim a difference first.
+
+    flips: sensitivity.csv.
+    """
     of_setting = flips[flips["setting"] == setting]
     conclusions = []
     for (test, a, b, before), rows in of_setting.groupby(["test", "a", "b", "before"], sort=False):
@@ -168,7 +171,7 @@ def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
 
 
 def claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
-    """Return every pair that a test over sets separates, by test, best ranks first."""
+    """Return every pair that a test over sets tells apart: first Nemenyi's, then Wilcoxon's, each by rank."""
     order = {name: position for position, name in enumerate(comparison.mean_ranks)}
     nemenyi = [pair for pair in _nemenyi(comparison) if is_compared(analysis, comparison, pair)]
     claimed = []
@@ -179,12 +182,12 @@ def claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
 
 
 def is_compared(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> bool:
-    """Return True if the pair is compared: with a control only its own are, though files have Nemenyi's of all."""
+    """Return True if all pairs are compared, or the pair has the control. Files have Nemenyi's test of all pairs."""
     return control_of(analysis, comparison) in (None, *pair)
 
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:
-    """Return by how many points one's mean over the sets is ahead of the other's; NaN if sets have no common unit."""
+    """Return by how much the mean of `better` over the sets is ahead, maybe negative; NaN without a common unit."""
     return round(analysis.pairwise.lead(comparison.setting, better, worse), DIGITS) + 0.0
 
 
@@ -192,14 +195,12 @@ def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:
     """Return the claims that no change overturned: after each, the same test still puts the same one first."""
     flips = overturned(analysis.pairwise.stability.flips, comparison.setting)
     shaky = {(flip.test, frozenset((flip.a, flip.b))) for flip in flips}
-    firm_claims = []
-    for claim in claims(analysis, comparison):
-        if (claim.test, frozenset((claim.better, claim.worse))) not in shaky:
-            firm_claims.append(claim)
-    return firm_claims
+    all_claims = claims(analysis, comparison)
+    return [claim for claim in all_claims if (claim.test, frozenset((claim.better, claim.worse))) not in shaky]
 
 
 def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:
+    """Return the pairs (better, worse) that Nemenyi's test tells apart under a significant omnibus test."""
     if comparison.nemenyi is None or not comparison.significant:
         return []
     order = list(comparison.mean_ranks)
@@ -209,13 +210,14 @@ def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:
 
 
 def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, str]]:
-    """Return the pairs that Wilcoxon's tests separate; the test of two algorithms needs no common unit of the sets."""
+    """Return the pairs (better, worse) that Wilcoxon's tests tell apart.
+
+    The test of two algorithms needs no common unit of the sets, so it is not in the frame of pairs.
+    """
     pair = comparison.pair
     if pair is not None:
         worse = pair.b if pair.better == pair.a else pair.a
-        if comparison.significant:
-            return [(pair.better, worse)]
-        return []
+        return [(pair.better, worse)] if comparison.significant else []
     frame = analysis.pairwise.wilcoxon
     rows = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
     pairs = []

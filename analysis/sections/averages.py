@@ -100,10 +100,10 @@ class EpochScores(NamedTuple):
 def deviation_table(
     runs: Sequence[Run], histories: Mapping[str, History], columns: Sequence[Column], rules: Rules, n: int
 ) -> pd.DataFrame:
-    """Return `COLUMNS`, one row per algorithm and set whose runs all have a deviation over epochs; only for `last_n`.
+    """Return `COLUMNS`, one row per algorithm and set whose runs all have a deviation over epochs.
 
-    std_over_epochs: root of the mean over runs of the variance over their epochs; std_pooled: that of all epochs of all
-    runs.
+    Empty under other rules than `last_n`, whose n it is. std_over_epochs: root of the mean over runs of the variance
+    over their epochs; std_pooled: that of all epochs of all runs.
     """
     rows: list[tuple[object, ...]] = []
     if any(rule.name != "last_n" for rule in rules.values()):
@@ -111,14 +111,16 @@ def deviation_table(
     cells = [column.cell for column in columns]
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
         for column in columns:
-            scores = []
+            scores_of_runs = []
             for run in runs:
                 if run.algorithm == algorithm and column.cell in run.among(cells):
-                    rule = rules.get((run.protocol, column.cell))
-                    scores.append(_epoch_scores(run, histories[run.id].on(column.cell), column.set_record, rule))
-            complete = [score for score in scores if score is not None]
-            if complete and not any(math.isnan(score.std) for score in complete):
-                rows.append((algorithm, column.name, *_pool(complete, column.scale), len(complete), n))
+                    rule, history = rules.get((run.protocol, column.cell)), histories[run.id].on(column.cell)
+                    epoch_scores = _epoch_scores(run, history, column.set_record, rule)
+                    if epoch_scores is not None:
+                        scores_of_runs.append(epoch_scores)
+            if scores_of_runs and not any(math.isnan(of_run.std) for of_run in scores_of_runs):
+                pooled = _pool(scores_of_runs, column.scale)
+                rows.append((algorithm, column.name, *pooled, len(scores_of_runs), n))
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 
@@ -126,10 +128,10 @@ def _epoch_scores(run: Run, history: History, tested: record.SetRecord, rule: Ru
     """Return a run's mean and deviation over the rule's epochs, or as published; None without a value on the set."""
     curve = history.curve(headline(tested))
     if run.kind == "published" or rule is None:
+        if not curve:
+            return None
         deviations = history.curve(record.MetricName("test", "std_over_epochs", tested.name))
-        if curve:
-            return EpochScores(list(curve.values())[-1], next(iter(deviations.values()), math.nan))
-        return None
+        return EpochScores(list(curve.values())[-1], next(iter(deviations.values()), math.nan))
     values = [curve[step] for step in rule.steps(history, tested)]
     if not values or not all(map(record.is_finite, values)):
         return None
@@ -137,7 +139,7 @@ def _epoch_scores(run: Run, history: History, tested: record.SetRecord, rule: Ru
 
 
 def _pool(runs: Sequence[EpochScores], scale: float) -> tuple[float, ...]:
-    """Return mean and deviations between runs, over epochs, and pooled."""
+    """Return mean and deviations between runs, over epochs, and pooled, each times the scale."""
     means = [run.mean for run in runs]
     within = math.fsum(run.std**2 for run in runs) / len(runs)
     between = statistics.stdev(means) if len(runs) > 1 else math.nan
@@ -186,15 +188,15 @@ class ColumnHead(NamedTuple):
 
 @dataclass(frozen=True)
 class AverageRows:
-    """A value for each data set, and their mean."""
+    """Value of each algorithm on each data set, and their mean."""
 
     heads: tuple[ColumnHead, ...]
     rows: dict[str, tuple[Cell, ...]]  # algorithm -> cell of each data set
-    means: dict[str, float]  # algorithm -> mean over the data sets; NaN if one lacks; empty if units differ
+    means: dict[str, float]  # algorithm -> mean over the data sets; NaN if a value is missing; empty if units differ
 
 
 def average(analysis: Analysis) -> AverageRows | None:
-    """Return the averages; None without a data set of several columns beside another one."""
+    """Return the averages of data sets; None if there is one data set only, or if each has one column."""
     column_groups = groups.groups(analysis)
     if len(column_groups) < 2 or not any(group.wide for group in column_groups):
         return None
@@ -209,10 +211,10 @@ def average(analysis: Analysis) -> AverageRows | None:
 
 
 def average_rows(analysis: Analysis) -> pd.DataFrame:
-    """Return one row per algorithm and column, data set of several columns, and over all data sets.
+    """Return one row per algorithm and column; then per data set of several columns; then over all data sets.
 
-    Columns algorithm, dataset (of the last kind `AVERAGE`), mean, error (what ± is in tables; none over data sets), its
-    kind and ddof, num_runs.
+    Columns algorithm, dataset (`AVERAGE` over all), mean, error (what ± is in tables; none over all), its kind and
+    ddof, num_runs.
     """
     kind = scores.ERRORS[analysis.error]
     averages = average(analysis)

@@ -53,8 +53,8 @@ class SeedMeans(NamedTuple):
     frame: pd.DataFrame  # columns algorithm, replicate, score, dataset
 
 
-class Means(NamedTuple):
-    """Every pair of algorithms by the mean of the data set's parts of each seed; no pair if there are none."""
+class ComparedMeans(NamedTuple):
+    """Pairs of algorithms, compared by each seed's mean over the parts; no pair if there is no such data set."""
 
     name: str  # of the data set
     num_parts: int
@@ -62,24 +62,24 @@ class Means(NamedTuple):
     power: SeedPower
 
 
-class OneDataSet(Section[Means]):
+class OneDataSet(Section[ComparedMeans]):
     """Pairs of algorithms by their seeds' means over the parts of the only data set."""
 
     name = "one_data_set"
     title = "On the data set as a whole"
 
-    def compute(self, analysis: Analysis) -> Means:
+    def compute(self, analysis: Analysis) -> ComparedMeans:
         means = average_parts(analysis)
         if means is None:
-            return Means("", 0, pd.DataFrame(columns=list(COLUMNS)), SeedPower(0, 0.0, 0.0, None))
+            return ComparedMeans("", 0, pd.DataFrame(columns=list(COLUMNS)), SeedPower(0, 0.0, 0.0, None))
         compared = compare(means.frame, analysis)
         power = find_power(means.frame, analysis, analysis.alpha / len(compared))
-        return Means(means.name, means.num_parts, compared, power)
+        return ComparedMeans(means.name, means.num_parts, compared, power)
 
-    def files(self, data: Means, analysis: Analysis) -> Iterator[CsvFile]:
+    def files(self, data: ComparedMeans, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data.pairs, "pairs by their seeds' means over the parts of the data set (Welch)")
 
-    def show(self, data: Means, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+    def show(self, data: ComparedMeans, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         if data.pairs.empty:
             return
         columns = [
@@ -143,7 +143,7 @@ def compare(means: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     return frame.sort_values("difference", ascending=False, kind="stable", ignore_index=True)
 
 
-def spread(means: pd.DataFrame) -> float:
+def pooled_deviation(means: pd.DataFrame) -> float:
     """Return the standard deviation between seeds of one algorithm, pooled over algorithms."""
     variances = means.groupby("algorithm")["score"].agg(["var", "size"])
     weights = variances["size"] - 1
@@ -151,8 +151,8 @@ def spread(means: pd.DataFrame) -> float:
 
 
 def find_power(means: pd.DataFrame, analysis: Analysis, level: float) -> SeedPower:
-    """Return what t-tests of so many seeds show at a level."""
-    num_seeds, deviation = int(means.groupby("algorithm").size().min()), spread(means)
+    """Return which lead t-tests of these seeds show at a level, and how many seeds would show `difference`."""
+    num_seeds, deviation = int(means.groupby("algorithm").size().min()), pooled_deviation(means)
     if not deviation:
         return SeedPower(num_seeds, 0.0, 0.0, None)
     needed = seeds_for(analysis.options.difference, deviation, level)

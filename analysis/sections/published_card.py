@@ -65,8 +65,7 @@ class PublishedCard(Section[pd.DataFrame | None]):
         trained = {run.algorithm for run in ours if run.kind != "evaluate"}
         only_tested = {run.algorithm for run in ours} - trained
         our_rows = analysis.runs[analysis.runs["run_id"].isin([run.id for run in ours])]
-        settings = (options.alpha, only_tested)
-        return cards(inputs.studies, inputs.rule.name, our_rows, inputs.histories, *settings)
+        return card_table(inputs.studies, inputs.rule.name, our_rows, inputs.histories, options.alpha, only_tested)
 
     def files(self, data: pd.DataFrame | None, analysis: Analysis) -> Iterator[CsvFile]:
         if data is not None:
@@ -108,20 +107,22 @@ class Judgement:
     verdict: str = NOT_JUDGED  # counts if there is no p
 
 
-def cards(
+def card_table(
     studies: Sequence[PublishedStudy],
     rule: str,
     run_table: pd.DataFrame,
     histories: Mapping[str, History],
     alpha: float,
-    tested: Collection[str] = (),
+    only_tested: Collection[str] = (),
 ) -> pd.DataFrame:
     """Return `CARD_COLUMNS`: the user's numbers beside the published ones, one row per row and set that both have.
 
-    run_table: the user's runs (`scores.run_table`); histories: of the published runs (`PublishedStudy.translated`);
-    tested: the user's rows that were only tested, whose numbers can't vary. difference: user -
-    published; difference_in_std: in standard deviations of the published runs; p: see `judge`; p_holm: with Holm's
-    correction over the cells of a study that have a p. Raises Failure if no study has any of the user's algorithms.
+    difference: user - published; difference_in_std: in standard deviations of the published runs; p: see `judge`;
+    p_holm: with Holm's correction over the cells of a study that have a p.
+
+    run_table: the user's runs (`scores.run_table`). histories: of the published runs (`PublishedStudy.translated`).
+    only_tested: the user's rows without a training, whose numbers can't vary. Raises Failure if no study has any of the
+    user's algorithms.
     """
     frames = []
     for study in studies:
@@ -133,14 +134,14 @@ def cards(
             if theirs is None:
                 continue
             ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
-            judgement = judge(ours, theirs, algorithm in tested)
+            judgement = judge(ours, theirs, algorithm in only_tested)
             difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
             in_std = difference / theirs.std if theirs.has_spread else math.nan
             sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
             judged = (difference, in_std, judgement.p, math.nan, judgement.judged_by, judgement.verdict)
             rows.append((study.name, algorithm, dataset, *sides, *judged))
         if rows:
-            frames.append(corrected(pd.DataFrame(rows, columns=list(CARD_COLUMNS)), alpha))
+            frames.append(with_verdicts(pd.DataFrame(rows, columns=list(CARD_COLUMNS)), alpha))
     if not frames:
         published = itertools.chain.from_iterable(under(study.by_rule, rule) for study in studies)
         theirs_there = ", ".join(sorted({run.algorithm for run in published}))
@@ -175,9 +176,9 @@ def judge(ours: Side, theirs: Side, is_tested: bool) -> Judgement:
 
     p: probability that the mean of m further runs like the n reference runs lies at least as far away (t with n - 1
     degrees of freedom on difference / (std sqrt(1/m + 1/n)): the prediction interval for a future mean, Hahn and Meeker
-    1991, chapter 4). The reference are the published runs. If their spread is unknown, the user's runs are, and the
-    difference is reduced by rounding. Without any spread only a model that is only tested is judged, as its decisions
-    never vary.
+    1991, chapter 4). The published runs are the reference. If their spread is unknown, the user's runs are, and the
+    difference is reduced by the published number's rounding. Without any spread only a model that was only tested is
+    judged, as its decisions never vary.
     """
     from scipy import stats
 
@@ -193,8 +194,8 @@ def judge(ours: Side, theirs: Side, is_tested: bool) -> Judgement:
     return Judgement()
 
 
-def corrected(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """Return the card with Holm's correction over all cells that have a p, and with their verdicts."""
+def with_verdicts(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """Return the card with p_holm, corrected over all cells that have a p, and with their verdicts."""
     judged = frame["p"].notna()
     frame["p_holm"] = exact.holm(frame["p"].to_numpy(dtype="float64"))
     frame.loc[judged, "verdict"] = AGREES

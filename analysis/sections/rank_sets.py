@@ -1,4 +1,4 @@
-"""Ranks that each algorithm can have, and who may be first: what a reader of a table asks first.
+"""Ranks that each algorithm can have, and the algorithms that may be first.
 
 Answers: Which ranks can an algorithm have?
 """
@@ -50,13 +50,13 @@ class RankSets(Section[pd.DataFrame]):
         return pd.DataFrame(rows, columns=["setting", "algorithm", "average_rank", "best_rank", "worst_rank"])
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        """Say which algorithms may be first; what is shown without tests over sets if there are none."""
+        """Say which algorithms may be first; without tests over sets, what runs and images show."""
         comparison = main_comparison(analysis)
         if comparison.skipped:
             return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
         first = " ".join([describe(analysis, comparison), *conclusions.other_pools(analysis)])
-        return SectionAnswer((first, *_of_nemenyi(analysis, comparison)), is_shown)
+        return SectionAnswer((first, *_describe_nemenyi(analysis, comparison)), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""
@@ -101,7 +101,7 @@ RANK_SETS = RankSets()
 
 
 def describe(analysis: Analysis, comparison: RankTests) -> str:
-    """Say which algorithms may be first, those that are not shown to be worse than any other."""
+    """Say which algorithms may be first: those that are not shown to be worse than any other."""
     first, number = _first(comparison), len(comparison.algorithms)
     level = wording.percent(1 - analysis.alpha)
     extent = f"over {comparison.size}, {level} confidence in all ranks together"
@@ -118,8 +118,8 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     return f"{who} first ({STAR}): {wording.listing(names)}; {rest}."
 
 
-def _of_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
-    """Say that Nemenyi's test tells pairs apart, if the ranks show nothing."""
+def _describe_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
+    """Say that Nemenyi's test tells pairs apart; nothing unless it does and the ranks show no difference."""
     pairs = [claim for claim in claims(analysis, comparison) if claim.test == NEMENYI]
     if pairs and len(_first(comparison)) == len(comparison.algorithms):
         yield (
@@ -128,12 +128,13 @@ def _of_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
 
 
 def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:
+    """Return `SagNet (ranks 1 to 3)`."""
     ranks = comparison.rank_sets[name]
     return f"{analysis.label(name)} (rank{'s' * (ranks.best < ranks.worst)} {ranks})"
 
 
 def rank_cells(comparison: RankTests) -> dict[str, TableCell]:
-    """Return the ranks of each algorithm, those that may be first with a star."""
+    """Return the ranks of each algorithm, with a star if it may be first."""
     cells = {}
     for name, ranks in comparison.rank_sets.items():
         cells[name] = TableCell(str(ranks), value=sum(ranks) / 2, sign=STAR if ranks.best == 1 else "")

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 FILE = "reliance.csv"
 TEXTURE = "texture"
-# What is lost, by the measure that says so.
+# Cues that are removed, by the measure of what is lost.
 CUES: Mapping[str, str] = {
     "reliance_shape": "shape",
     "reliance_texture": TEXTURE,
@@ -79,8 +79,8 @@ WHY = (
     "Cue conflict asks which of two cues decides where both are there; suppression asks what is lost where one is gone."
     " A model may prefer a cue that it can do without, and need one that it does not prefer."
 )
-TextureFinding = Literal["less", "more", ""]
-# By what is shown, of a reference and by which measure.
+TextureFinding = Literal["less", "more", ""]  # reliance on texture, compared with the reference; empty: nothing shown
+# Finding -> sentence, with the reference and the measures in the gaps.
 SAID: Mapping[TextureFinding, str] = {
     "less": "relies less on texture than {} {}",
     "more": "relies more on texture than {} {}",
@@ -95,14 +95,13 @@ class Reliance(Section[pd.DataFrame]):
     title = "Reliance on shape, texture and colour"
 
     def compute(self, analysis: Analysis) -> pd.DataFrame:
-        return reliance_table(read_values(analysis.selected), analysis.collection.algorithms, analysis.options)
+        return reliance_table(read_values(analysis.selected), analysis.algorithms, analysis.options)
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        table = _in_order(analysis.data(self), analysis)
+        table, biases = analysis.data(self), analysis.data(SHAPE_BIAS).table
         on_texture = table[table["cue"] == TEXTURE]
         if on_texture.empty:
             return SectionAnswer((), False)
-        biases = SHAPE_BIAS.in_order(analysis)
         verdicts = describe_texture(on_texture, biases, analysis.alpha, analysis.label)
         first, *further = (verdict.sentence for verdict in verdicts)
         measures_differ = any(verdict.measures_differ for verdict in verdicts)
@@ -119,16 +118,15 @@ class Reliance(Section[pd.DataFrame]):
             yield ScoreColumn("reliance on texture", str(dataset), cells, f" {MEANING}; ± between runs.")
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
-        table = _in_order(data, analysis).round(SCORE_DIGITS)
-        yield CsvFile(FILE, table, "reliance of every algorithm on shape, texture and colour, beside the reference's")
+        about = "reliance of every algorithm on shape, texture and colour, beside the reference's"
+        yield CsvFile(FILE, data.round(SCORE_DIGITS), about)
 
     def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         if data.empty:
             return
-        frame = _in_order(data, analysis)
         if data["difference"].notna().any():
-            yield Sentences(tuple(describe_cues(frame, analysis.alpha, analysis.label)))
-        for dataset, rows in frame.groupby("dataset", sort=False):
+            yield Sentences(tuple(describe_cues(data, analysis.alpha, analysis.label)))
+        for dataset, rows in data.groupby("dataset", sort=False):
             table = make_reliance_table(rows, analysis, links)
             yield table
             yield PrintedTable(str(dataset), table, "reliance on shape, texture and colour beside the reference's")
@@ -153,7 +151,7 @@ class _Key(NamedTuple):
     """Cue of a set."""
 
     dataset: str
-    cue: str
+    cue: str  # of `CUES`
 
 
 Values = Mapping[_Key, Mapping[str, Sequence[float]]]  # cue of a set -> algorithm -> reliance of its runs, in percent
@@ -192,32 +190,27 @@ def _find_metrics(protocol: record.Protocol) -> Iterator[tuple[str, _Key]]:
 
 
 def reliance_table(values: Values, algorithms: Sequence[str], options: AnalyzeOptions) -> pd.DataFrame:
-    """Return `COLUMNS`, one row per set, cue and algorithm. The reference is as for shape bias."""
+    """Return `COLUMNS`, one row per set, cue and algorithm, in this order. The reference is as for shape bias."""
     reference = options.control_name or REFERENCE
     frames = []
     for cue in CUES.values():
         rows: list[dict[str, object]] = []
         compared: list[ReferenceComparison] = []
-        for key in (key for key in values if key.cue == cue):
-            losses = {name: np.array(of_runs) for name, of_runs in values[key].items()}
-            for name in (name for name in algorithms if name in losses):
-                compared.append(compare_with(losses, name, reference, 1 - options.alpha))
-                about = {"dataset": key.dataset, "cue": cue, "algorithm": name}
-                rows.append(about | compared[-1].columns)
+        for key, values_by_algorithm in values.items():
+            losses = {name: np.array(of_runs) for name, of_runs in values_by_algorithm.items() if key.cue == cue}
+            for name in algorithms:
+                if name in losses:
+                    comparison = compare_with(losses, name, reference, 1 - options.alpha)
+                    compared.append(comparison)
+                    rows.append({"dataset": key.dataset, "cue": cue, "algorithm": name} | comparison.columns)
         if rows:
             frame = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
             frames.append(correct_by_holm(frame, compared, options.alpha))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
-
-
-def _in_order(frame: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
-    """Return the rows of each set and cue in display order."""
-    order = {
-        "dataset": list(frame["dataset"].unique()),
-        "cue": list(CUES.values()),
-        "algorithm": list(analysis.algorithms),
-    }
-    return frame.sort_values([*order], key=lambda column: column.map(order[str(column.name)].index), ignore_index=True)
+    if not frames:
+        return pd.DataFrame(columns=list(COLUMNS))
+    table = pd.concat(frames, ignore_index=True)
+    datasets = list(table["dataset"].unique())
+    return table.sort_values("dataset", key=lambda names: names.map(datasets.index), kind="stable", ignore_index=True)
 
 
 # --- sentences and table ----------------------------------------------------------------------------------------------
@@ -344,11 +337,12 @@ def _cue_cell(cue: str) -> CellMaker:
         values = row.get(cue)
         if values is None:
             return number_cell(math.nan)
-        below = "" if math.isnan(values["difference"]) else f"{values['difference']:+.1f}"
-        between = interval_text(values["low_holm"], values["high_holm"])
         spread = "" if math.isnan(values["std"]) else f"±{values['std']:.1f}"
-        below += f" ({between})" if between else ""
-        return number_cell(values["mean"], spread=spread, interval=below, bold=bool(values["significant"]))
+        difference = "" if math.isnan(values["difference"]) else f"{values['difference']:+.1f}"
+        bounds = interval_text(values["low_holm"], values["high_holm"])
+        if bounds:
+            difference += f" ({bounds})"
+        return number_cell(values["mean"], spread=spread, interval=difference, bold=bool(values["significant"]))
 
     return make
 

@@ -47,6 +47,7 @@ from biasbed.analysis.sections.section import (
 from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import exact, per_set
 from biasbed.errors import Failure
+from biasbed.evaluation.decisions import CueCounts
 from biasbed.published import observers, shape_bias_figure
 from biasbed.published.shape_bias_figure import MOST
 from biasbed.system.terminal import ProgressBar
@@ -86,21 +87,12 @@ class ShapeBias(Section[ShapeBiases]):
     terminal_title = "Texture or shape"
 
     def compute(self, analysis: Analysis) -> ShapeBiases:
-        collection = analysis.collection
-        table = shape_bias_table(analysis.runs, collection.algorithms, analysis.options)
-        by_category = count_by_category(analysis.inputs.decisions, collection, table, analysis.selected.values)
-        return ShapeBiases(table, by_category)
-
-    def in_order(self, analysis: Analysis) -> pd.DataFrame:
-        """Return `COLUMNS`, the rows of each set in display order."""
-        table = analysis.data(self).table
-        order = {"dataset": list(table["dataset"].unique()), "algorithm": list(analysis.algorithms)}
-        return table.sort_values(
-            [*order], key=lambda column: column.map(order[str(column.name)].index), ignore_index=True
-        )
+        table = shape_bias_table(analysis.runs, analysis.algorithms, analysis.options)
+        decisions, selected = analysis.inputs.decisions, analysis.selected.values
+        return ShapeBiases(table, count_by_category(decisions, analysis.collection, table, selected))
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
-        table = self.in_order(analysis)
+        table = analysis.data(self).table
         return SectionAnswer(tuple(describe(table, analysis.alpha, analysis.label)), bool(table["significant"].any()))
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
@@ -110,7 +102,7 @@ class ShapeBias(Section[ShapeBiases]):
             yield ScoreColumn("shape bias", str(dataset), cells, f" {MEANING}; ± between runs.")
 
     def files(self, data: ShapeBiases, analysis: Analysis) -> Iterator[CsvFile]:
-        table = self.in_order(analysis).round(SCORE_DIGITS)
+        table = data.table.round(SCORE_DIGITS)
         yield CsvFile(FILE, table, "shape bias of every algorithm, beside that of the reference")
         description = "decisions for shape and texture by category of the shape, of the rows that are drawn"
         yield CsvFile(CATEGORY_FILE, data.by_category.round(SCORE_DIGITS), description)
@@ -118,9 +110,8 @@ class ShapeBias(Section[ShapeBiases]):
     def show(self, data: ShapeBiases, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         if data.table.empty:
             return
-        frame = self.in_order(analysis)
-        yield Sentences(tuple(describe(frame, analysis.alpha, analysis.label)))
-        table = make_bias_table(frame, analysis, links)
+        yield Sentences(tuple(describe(data.table, analysis.alpha, analysis.label)))
+        table = make_bias_table(data.table, analysis, links)
         yield table
         yield PrintedTable("shape_bias", table, "shape bias beside the reference's")
         points = runs_with_monitor(analysis)
@@ -155,7 +146,7 @@ SHAPE_BIAS = ShapeBias()
 
 
 def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: AnalyzeOptions) -> pd.DataFrame:
-    """Return `COLUMNS`, one row per set of cue conflicts and algorithm; empty if no run has a shape bias.
+    """Return `COLUMNS`, one row per set of cue conflicts and algorithm, in this order; empty without a shape bias.
 
     runs: `scores.run_table`. The reference is the control, by default the row `erm` if there is one.
     """
@@ -177,10 +168,10 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
 
 
 class ReferenceComparison(NamedTuple):
-    """A row beside the reference."""
+    """A row compared with the reference."""
 
     columns: dict[str, object]  # mean, std, num_runs, reference, difference, low, high, p
-    of_row: exact.Array  # values of the runs that are compared; empty if nothing is
+    of_row: exact.Array  # values of its runs; empty if it is not compared
     of_reference: exact.Array
 
 
@@ -205,9 +196,9 @@ def compare_with(values: Mapping[str, exact.Array], name: str, reference: str, l
 
 
 def correct_by_holm(frame: pd.DataFrame, compared: Sequence[ReferenceComparison], alpha: float) -> pd.DataFrame:
-    """Return the frame with `p_holm`, `significant`, and the interval at the level at which Holm's procedure decides.
+    """Return the frame with the columns p_holm, significant, low_holm and high_holm.
 
-    frame: a row per comparison, with Welch's `p`.
+    The interval is Welch's at the level at which Holm's procedure decides. frame: a row per comparison, with `p`.
     """
     p = frame["p"].to_numpy(dtype="float64")
     p_holm, levels = exact.holm(p), exact.holm_levels(p, alpha)
@@ -230,24 +221,25 @@ def count_by_category(
     """
     drawn = [] if collection.is_search else _choose_drawn(biases)
     runs = {name: [run for run in collection.unpublished if run.algorithm == name] for _, name in drawn}
-    steps, rows = steps_of(selected) if drawn else {}, []
+    steps = steps_of(selected) if drawn else {}
+    rows = []
     with ProgressBar(sum(len(runs[name]) for _, name in drawn), "file") as progress:
         for dataset, name in drawn:
-            number, totals = 0, pd.DataFrame(columns=["shape", "texture"], dtype="int64")
+            counts_of_runs = []
             for run in runs[name]:
                 progress.tick()
-                counts = pd.DataFrame.from_dict(
-                    _counts(decisions, run, dataset, steps), "index", columns=totals.columns
-                )
-                number, totals = number + bool(len(counts)), totals.add(counts, fill_value=0)
-            for category, shape, texture in totals.sort_index().itertuples(name=None):
+                counts_of_runs.append(_count_cues(decisions, run, dataset, steps))
+            num_runs = sum(map(bool, counts_of_runs))
+            for category in sorted(set().union(*counts_of_runs)):
+                counts = [of_run[category] for of_run in counts_of_runs if category in of_run]
+                shape, texture = sum(count.shape for count in counts), sum(count.texture for count in counts)
                 bias = 100 * measures.shape_bias(shape, texture)
-                rows.append((dataset, name, category, int(shape), int(texture), bias, number))
+                rows.append((dataset, name, category, shape, texture, bias, num_runs))
     return pd.DataFrame(rows, columns=list(CATEGORY_COLUMNS))
 
 
 def _choose_drawn(biases: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return (set, row): of each set the reference, and as many more rows as a figure holds."""
+    """Return (set, row) for each set: the reference, then rows by their shape bias, as many as a figure holds."""
     drawn = []
     for dataset, rows in biases.groupby("dataset", sort=False):
         is_reference = rows["algorithm"] == rows["reference"]
@@ -256,10 +248,13 @@ def _choose_drawn(biases: pd.DataFrame) -> list[tuple[str, str]]:
     return drawn
 
 
-def _counts(
+def _count_cues(
     decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]
-) -> dict[str, tuple[int, int]]:
-    """Return one run's decisions for shape and texture by category; empty if none are stored for the selected step."""
+) -> dict[str, CueCounts]:
+    """Return a run's decisions for shape and texture by category; empty if none are stored for the selected step.
+
+    steps: (run id, set) -> selected step.
+    """
     if (run.id, dataset) not in steps:
         return {}
     try:
@@ -270,7 +265,7 @@ def _counts(
     for category in stored.label.names:
         count = stored.cue_counts(category)
         if count is not None:
-            counts[category] = count.shape, count.texture
+            counts[category] = count
     return counts
 
 

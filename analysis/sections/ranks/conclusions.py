@@ -1,7 +1,7 @@
 """Conclusions of the report, and how sure they are; never stronger than the tests support.
 
-The section `study_design` describes the design; `stability`, `power` and `weaknesses` say what speaks against the
-conclusions.
+Other sections describe the design (`study_design`) and what speaks against the conclusions (`stability`, `power`,
+`weaknesses`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_LISTED = 15  # pairs in a list; more are counted
 
 
 class ShownDifferences(Section[None]):
-    """Show what the tests show, for each choice of sets."""
+    """Do the algorithms differ, and which pairs? For each choice of sets."""
 
     name = "concluded"
     title = "What can be concluded"
@@ -66,7 +66,7 @@ class ShownDifferences(Section[None]):
 
 
 class Certainty(Section[None]):
-    """Sizes of the differences that are told apart, and agreement of the sets."""
+    """How large are the differences that tests tell apart, and do the sets agree? For each choice of sets."""
 
     name = "sure"
     title = "How sure"
@@ -78,7 +78,7 @@ class Certainty(Section[None]):
 
     def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:
-            sentences = tuple(sure(analysis, comparison))
+            sentences = tuple(describe_certainty(analysis, comparison))
             yield ForSets(comparison.setting, (Sentences(sentences),) if sentences else ())
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
@@ -98,7 +98,7 @@ class RankedPair(NamedTuple):
 
 
 def verdict(analysis: Analysis) -> str:
-    """Return the result in a sentence or two."""
+    """Return the result of the main comparison in a sentence or two: if the algorithms differ, and which."""
     comparison = main_comparison(analysis)
     if comparison.skipped:
         return " ".join(without_tests_over_sets(analysis)) or f"Nothing was tested: {comparison.skipped}."
@@ -117,7 +117,7 @@ def verdict(analysis: Analysis) -> str:
 
 
 def _differ(comparison: RankTests) -> str:
-    """Say that the algorithms differ, and over what."""
+    """Return the clause that the algorithms of a comparison differ."""
     pool = wording.describe_pool(comparison)
     if not pool:
         return f"Over these {comparison.size} the algorithms differ"
@@ -127,7 +127,7 @@ def _differ(comparison: RankTests) -> str:
 
 
 def caveats(analysis: Analysis) -> list[str]:
-    """Return what must be read together with the verdict."""
+    """Return sentences that limit the verdict: what survives changes, images that sets share, single runs."""
     comparison = main_comparison(analysis)
     claimed = claims(analysis, comparison)
     lines = _survivors(analysis, claimed) if claimed else _strict_omnibus(analysis)
@@ -139,57 +139,57 @@ def caveats(analysis: Analysis) -> list[str]:
 
 
 def _prints_deviations(analysis: Analysis) -> bool:
-    """Return True for a table whose means are printed with deviations of a known number of runs."""
+    """Return True for a user's table whose means have deviations of a known number of runs."""
     user_scores = analysis.inputs.user_scores
-    spreads = [] if user_scores is None else list(user_scores.spreads.values())
-    return bool(spreads) and all(spread.num_runs > 1 for spread in spreads)
+    if user_scores is None or not user_scores.spreads:
+        return False
+    return all(spread.num_runs > 1 for spread in user_scores.spreads.values())
 
 
 def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
-    """Count the pairs that are told apart after every change, in the strict setting, and in both."""
-    comparison = main_comparison(analysis)
-    pairs = set(_pairs_of(claimed))
-    such_pairs = count(len(pairs), "such pair")
-    lines, surviving = [], []
+    """Say how many of the claimed pairs are still told apart after every change, in the strict setting, and in both."""
+    comparison, strict = main_comparison(analysis), _find_strict(analysis)
+    claimed_pairs = set(_pairs_of(claimed))
+    such_pairs = count(len(claimed_pairs), "such pair")
+    after_changes: set[RankedPair] | None = None
+    in_strict: set[RankedPair] | None = None
+    lines = []
     if len(analysis.data(STABILITY).checks):
-        tests = dict.fromkeys(claim.test for claim in claimed)
         firm_claims = firm(analysis, comparison)
-        kept = set(_pairs_of(firm_claims))
-        surviving.append(kept)
+        after_changes = set(_pairs_of(firm_claims))
         names = [TEST_NAMES[test] for test in dict.fromkeys(claim.test for claim in firm_claims or claimed)]
+        changes = list_changes(analysis, comparison, dict.fromkeys(claim.test for claim in claimed))
         lines.append(
-            f"Of {such_pairs}, {len(kept)} would be told apart by {' or '.join(names)} after every change that was "
-            f"tried ({list_changes(analysis, comparison, tests)}){_name_survivors(analysis, kept)}."
+            f"Of {such_pairs}, {len(after_changes)} would be told apart by {' or '.join(names)} after every change "
+            f"that was tried ({changes}){_name_survivors(analysis, after_changes)}."
         )
-    for strict in _strict(analysis):
-        kept = pairs & set(_pairs_of(claims(analysis, strict)))
-        surviving.append(kept)
-        sentence = (
-            f"{len(kept)} of {such_pairs} would be told apart in the same order{_name_survivors(analysis, kept)}."
-        )
-        lines.append(f"{wording.strict_phrase(analysis, strict)}, {sentence}")
-    if len(surviving) > 1:
-        kept = surviving[0] & surviving[1]
-        both = f"would survive both: every change, and the sets left out{_name_survivors(analysis, kept)}."
-        lines.append(f"Of {such_pairs}, {len(kept)} {both}")
+    if strict is not None:
+        in_strict = claimed_pairs & set(_pairs_of(claims(analysis, strict)))
+        survive = f"{len(in_strict)} of {such_pairs} would be told apart in the same order"
+        lines.append(f"{wording.strict_phrase(analysis, strict)}, {survive}{_name_survivors(analysis, in_strict)}.")
+    if after_changes is not None and in_strict is not None:
+        in_both = after_changes & in_strict
+        survive = f"{len(in_both)} would survive both: every change, and the sets left out"
+        lines.append(f"Of {such_pairs}, {survive}{_name_survivors(analysis, in_both)}.")
     return lines
 
 
-def _strict(analysis: Analysis) -> list[RankTests]:
-    """Return the strict setting, if it has tests."""
-    return [c for c in analysis.comparisons if c.setting == STRICT and not c.skipped]
+def _find_strict(analysis: Analysis) -> RankTests | None:
+    """Return the tests of the strict setting; None without any."""
+    return next((c for c in analysis.comparisons if c.setting == STRICT and not c.skipped), None)
 
 
 def _strict_omnibus(analysis: Analysis) -> list[str]:
-    lines = []
-    for strict in _strict(analysis):
-        verb = "differ" if strict.significant else "are not shown to differ"
-        lines.append(f"{wording.strict_phrase(analysis, strict)}, the algorithms {verb}.")
-    return lines
+    """Say if the algorithms differ in the strict setting; nothing without it."""
+    strict = _find_strict(analysis)
+    if strict is None:
+        return []
+    verb = "differ" if strict.significant else "are not shown to differ"
+    return [f"{wording.strict_phrase(analysis, strict)}, the algorithms {verb}."]
 
 
 def other_pools(analysis: Analysis) -> list[str]:
-    """Return the result of the algorithms that have all sets, if the headline is of sets that all algorithms have."""
+    """Return the result of the algorithms that have all sets, if the main comparison is of sets that all have."""
     lines = []
     for comparison in analysis.comparisons:
         if comparison.setting != COMPLETE or comparison is main_comparison(analysis):
@@ -206,12 +206,12 @@ def other_pools(analysis: Analysis) -> list[str]:
 
 
 def _pairs_of(claimed: Iterable[Claim]) -> list[RankedPair]:
-    """Return each pair once."""
+    """Return the pairs of these claims, each once."""
     return list(dict.fromkeys(RankedPair(claim.better, claim.worse) for claim in claimed))
 
 
 def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
-    """Return `: a over b; a over c`, best ranks first; nothing if there are none, or too many to read."""
+    """Return `: a over b; a over c`, best ranks first; empty if there are none, or too many to read."""
     if not 0 < len(kept) <= MOST:
         return ""
     order = list(main_comparison(analysis).mean_ranks)
@@ -234,7 +234,7 @@ def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
 
 
 def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Say where the means over the sets point the other way than the ranks, by which the tests go."""
+    """Return a sentence for each pair whose means over the sets contradict its ranks, by which the tests go."""
     lines = []
     for pair in _pairs_of(claims(analysis, comparison)):
         if mean_lead(analysis, comparison, *pair) <= 0:
@@ -243,6 +243,7 @@ def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
 
 
 def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
+    """Return the clause on a pair of which the one with the better ranks does not have the better mean."""
     lead = mean_lead(analysis, comparison, *pair)
     before = f"{analysis.label(pair.better)} ranks before {analysis.label(pair.worse)}"
     if lead < 0:
@@ -251,11 +252,12 @@ def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -
 
 
 def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
+    """Say which pairs Nemenyi's test tells apart."""
     control = control_of(analysis, comparison)
     claimed = [claim for claim in claims(analysis, comparison) if claim.test == stability.NEMENYI]
-    algorithms = len(comparison.algorithms)
-    number = math.comb(algorithms, 2) if control is None else algorithms - 1
-    told_apart = f"{len(claimed)} of {count(number, 'pair')}{_with_control(analysis, control)} apart"
+    num_algorithms = len(comparison.algorithms)
+    num_pairs = math.comb(num_algorithms, 2) if control is None else num_algorithms - 1
+    told_apart = f"{len(claimed)} of {count(num_pairs, 'pair')}{_with_control(analysis, control)} apart"
     return f"Nemenyi's test tells {told_apart}{_named_pairs(analysis, comparison, claimed)}."
 
 
@@ -266,35 +268,36 @@ def _with_control(analysis: Analysis, control: str | None) -> str:
 
 
 def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Say which pairs Wilcoxon's tests separate, and if they could; nothing without a significant omnibus test."""
+    """Say which pairs Wilcoxon's tests tell apart, and if they could; nothing without a significant omnibus test."""
     frame = analysis.pairwise.wilcoxon
     rows = frame[frame["setting"] == comparison.setting]
     if rows.empty or comparison.friedman is None or not comparison.significant:
         return []
     claimed = [claim for claim in claims(analysis, comparison) if claim.test == stability.WILCOXON]
-    tests, smallest = int(rows["num_tests"].iloc[0]), float(rows["smallest_p"].iloc[0])
-    blind = ""
-    if smallest >= comparison.alpha:
-        blind = (
-            f". They could not have told any: with {tests} tests on {comparison.size} the clearest possible outcome "
-            f"has p = {smallest:.2g}"
+    num_tests, smallest_p = int(rows["num_tests"].iloc[0]), float(rows["smallest_p"].iloc[0])
+    powerless = ""
+    if smallest_p >= comparison.alpha:
+        powerless = (
+            f". They could not have told any: with {num_tests} tests on {comparison.size} the clearest possible "
+            f"outcome has p = {smallest_p:.2g}"
         )
     control = _with_control(analysis, control_of(analysis, comparison))
-    told_apart = f"{len(claimed)} of {count(tests, 'pair')}{control} apart"
+    told_apart = f"{len(claimed)} of {count(num_tests, 'pair')}{control} apart"
     named = _named_pairs(analysis, comparison, claimed)
-    return [f"Exact Wilcoxon tests with Holm's correction tell {told_apart}{blind}{named}."]
+    return [f"Exact Wilcoxon tests with Holm's correction tell {told_apart}{powerless}{named}."]
 
 
 def _named_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
+    """Return `: a is better than b; ...`; empty if there are no pairs, or too many to read."""
     if 0 < len(claimed) <= MOST_LISTED:
         return f": {_list_pairs(analysis, comparison, claimed)}"
     return ""
 
 
 def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
-    """Return `a is better than b and c; d is better than c`; pairs that the means contradict apart, with the means.
+    """Return `a is better than b and c; d is better than c`; many pairs are only counted.
 
-    Many pairs are counted.
+    A pair whose means contradict its ranks is a clause of its own.
     """
     pairs_by_better: dict[str, list[RankedPair]] = {}
     all_pairs = _pairs_of(claimed)
@@ -314,24 +317,30 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
 
 def without_tests_over_sets(analysis: Analysis) -> list[str]:
     """Return what is shown without any test over sets: by the runs on one data set, by the images of single runs."""
-    as_a_whole = one_data_set.describe(analysis)
-    lines = [*as_a_whole, describe_other_sets(main_comparison(analysis))] if as_a_whole else describe_alone(analysis)
-    items = pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label)
-    if items:
-        lines.append(items)
+    lines = one_data_set.describe(analysis)
+    if lines:
+        lines.append(describe_other_sets(main_comparison(analysis)))
+    else:
+        lines = describe_alone(analysis)
+    over_images = pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label)
+    if over_images:
+        lines.append(over_images)
     return lines
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 
-def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Return sizes of the differences that are told apart, and agreement of the sets."""
-    pairs = verdicts(analysis, comparison)
-    by_names = {(pair.a, pair.b): pair for pair in pairs} | {(pair.b, pair.a): pair.turned() for pair in pairs}
+def describe_certainty(analysis: Analysis, comparison: RankTests) -> list[str]:
+    """Return the sizes of the differences that are told apart, and the agreement of the sets."""
+    pair_by_names = {}
+    for pair in verdicts(analysis, comparison):
+        pair_by_names[pair.a, pair.b] = pair
+        pair_by_names[pair.b, pair.a] = pair.turned()
     apart = _pairs_of(claims(analysis, comparison))
-    sized = [by_names[pair] for pair in apart if pair in by_names]  # with a control some have Nemenyi's verdict only
-    lines = [_effect(analysis, comparison, pair) for pair in sized[:MOST_SIZED]]
+    # With a control some pairs have Nemenyi's verdict only, and no size.
+    sized = [pair_by_names[pair] for pair in apart if pair in pair_by_names]
+    lines = [_describe_effect(analysis, comparison, pair) for pair in sized[:MOST_SIZED]]
     if len(sized) > MOST_SIZED:
         more = count(len(sized) - MOST_SIZED, "further pair")
         lines.append(f"{more} told apart; the table of pairs has the sizes.")
@@ -341,21 +350,22 @@ def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
     return lines
 
 
-def _effect(analysis: Analysis, comparison: RankTests, pair: Verdict) -> str:
-    """Return the size of a difference that a test found in favour of a; the mean may say otherwise than its ranks."""
-    difference, low, high, chance = pair.difference, pair.low, pair.high, pair.improvement
+def _describe_effect(analysis: Analysis, comparison: RankTests, pair: Verdict) -> str:
+    """Return the size of a difference that a test found in favour of `pair.a`, whose mean may yet be the worse one."""
+    difference = pair.difference
     where = f"on {pair.wins} of {pair.num_sets} {comparison.noun}s"
     better, worse = analysis.label(pair.a), analysis.label(pair.b)
     bounds = ""
-    if math.isfinite(low):
-        of_difference = "interval" if difference > 0 else "interval of the difference"
-        bounds = f" ({wording.percent(1 - comparison.alpha)} {of_difference} {low:.1f} to {high:.1f})"
+    if math.isfinite(pair.low):
+        interval = "interval" if difference > 0 else "interval of the difference"
+        level = wording.percent(1 - comparison.alpha)
+        bounds = f" ({level} {interval} {pair.low:.1f} to {pair.high:.1f})"
     if difference <= 0:
-        means = f"{points(analysis, -difference)} worse" if difference < 0 else "the same"
-        return f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {means}{bounds}."
+        mean = f"{points(analysis, -difference)} worse" if difference < 0 else "the same"
+        return f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {mean}{bounds}."
     lead = f"{points(analysis, difference)} on average over the sets{bounds}"
     runs = ""
-    if not math.isnan(chance):
-        share = wording.share_text(chance)
+    if not math.isnan(pair.improvement):
+        share = wording.share_text(pair.improvement)
         runs = f"; a run of the one beats a run of the other in {share} of the comparisons"
     return f"{better} is better than {worse} by {lead}, and {where}{runs}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -64,69 +64,69 @@ def nemenyi_rows(analysis: Analysis) -> pd.DataFrame:
 
 
 def _omnibus_files(analysis: Analysis) -> Iterator[JsonFile]:
-    """Yield the omnibus test, or the paired tests of two algorithms, of every setting."""
+    """Yield the omnibus tests, and the paired tests of two algorithms, if any setting has them."""
+    if any(comparison.friedman is not None for comparison in analysis.comparisons):
+        about = "Friedman's test with Iman and Davenport's correction"
+        yield JsonFile("friedman.json", _fields_of_settings(analysis, friedman_fields), about)
+    if any(comparison.pair is not None for comparison in analysis.comparisons):
+        about = "exact Wilcoxon signed-rank and sign test of the two algorithms"
+        yield JsonFile("paired_tests.json", _fields_of_settings(analysis, pair_fields), about)
+
+
+def _fields_of_settings(analysis: Analysis, fields: Callable[[RankTests], dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of the first comparison, and below its name those of each further setting."""
     first, *others = analysis.comparisons
     about = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle, "algorithms": list(first.algorithms)}
-    for name, fields, kind, description in (
-        ("friedman.json", friedman_fields, "friedman", "Friedman's test with Iman and Davenport's correction"),
-        ("paired_tests.json", pair_fields, "pair", "exact Wilcoxon signed-rank and sign test of the two algorithms"),
-    ):
-        if any(getattr(comparison, kind) is not None for comparison in analysis.comparisons):
-            settings = {STRICT: None} | {comparison.setting: fields(comparison) for comparison in others}
-            yield JsonFile(name, about | fields(first) | settings, description)
+    settings = {STRICT: None} | {comparison.setting: fields(comparison) for comparison in others}
+    return about | fields(first) | settings
 
 
 def friedman_fields(comparison: RankTests) -> dict[str, Any]:
     """Return the omnibus test of one setting as plain values; JSON has no infinity, so an infinite F is null."""
-    fields = _common_fields(comparison)
     test = comparison.friedman
     if test is None:
-        return fields
-    finite = math.isfinite(test.f)
-    return (
-        fields
-        | {
-            "friedman_chi2": test.chi2,
-            "friedman_dof": test.chi2_dof,
-            "friedman_p": test.chi2_p,
-            "iman_davenport_f": test.f if finite else None,
-            "iman_davenport_f_infinite": not finite,
-            "iman_davenport_dof": list(test.f_dof),
-            "iman_davenport_p": test.f_p,
-            "permutation_p": test.permutation_p,
-            "p": test.p,
-            "significant": comparison.significant,
-            "kendall_w": test.kendall_w,
-            "average_ranks": comparison.mean_ranks,
-        }
-        | _reach_fields(comparison)
-    )
+        return _common_fields(comparison)
+    is_finite = math.isfinite(test.f)
+    return {
+        **_common_fields(comparison),
+        "friedman_chi2": test.chi2,
+        "friedman_dof": test.chi2_dof,
+        "friedman_p": test.chi2_p,
+        "iman_davenport_f": test.f if is_finite else None,
+        "iman_davenport_f_infinite": not is_finite,
+        "iman_davenport_dof": list(test.f_dof),
+        "iman_davenport_p": test.f_p,
+        "permutation_p": test.permutation_p,
+        "p": test.p,
+        "significant": comparison.significant,
+        "kendall_w": test.kendall_w,
+        "average_ranks": comparison.mean_ranks,
+        **_reach_fields(comparison),
+    }
 
 
 def pair_fields(comparison: RankTests) -> dict[str, Any]:
     """Return the paired tests of one setting as plain values."""
-    fields = _common_fields(comparison)
     test = comparison.pair
     if test is None:
-        return fields
-    return (
-        fields
-        | {
-            "a": test.a,
-            "b": test.b,
-            "wins": test.wins,
-            "losses": test.losses,
-            "ties": test.ties,
-            "wilcoxon_rank_sum": test.rank_sum,
-            "wilcoxon_p": test.wilcoxon_p,
-            "sign_p": test.sign_p,
-            "significant": comparison.significant,
-        }
-        | _reach_fields(comparison)
-    )
+        return _common_fields(comparison)
+    return {
+        **_common_fields(comparison),
+        "a": test.a,
+        "b": test.b,
+        "wins": test.wins,
+        "losses": test.losses,
+        "ties": test.ties,
+        "wilcoxon_rank_sum": test.rank_sum,
+        "wilcoxon_p": test.wilcoxon_p,
+        "sign_p": test.sign_p,
+        "significant": comparison.significant,
+        **_reach_fields(comparison),
+    }
 
 
 def _common_fields(comparison: RankTests) -> dict[str, Any]:
+    """Return what is compared in a setting."""
     return {
         "setting": comparison.setting,
         "sets": list(comparison.sets),
@@ -139,6 +139,7 @@ def _common_fields(comparison: RankTests) -> dict[str, Any]:
 
 
 def _reach_fields(comparison: RankTests) -> dict[str, Any]:
+    """Return what a setting could have shown at all; empty without tests."""
     reach = comparison.reach
     if reach is None:
         return {}

@@ -53,7 +53,10 @@ def said(analysis: Analysis) -> list[str]:
     sentences = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
     for comparison in analysis.comparisons:
         sentences += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
-        sentences += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
+        sentences += [
+            *conclusions.concluded(analysis, comparison),
+            *conclusions.describe_certainty(analysis, comparison),
+        ]
         sentences.append(stability.describe(analysis, comparison))
     sentences += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     for limits in analysis.data(power.POWER):

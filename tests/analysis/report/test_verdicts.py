@@ -25,7 +25,7 @@ def everything(analysis: Analysis) -> str:
     """All sentences about all sets."""
     comparison = analysis.comparisons[0]
     parts = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
-    parts += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
+    parts += [*conclusions.concluded(analysis, comparison), *conclusions.describe_certainty(analysis, comparison)]
     parts.append(stability.describe(analysis, comparison))
     parts += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     for limits in analysis.data(power.POWER):
@@ -65,10 +65,16 @@ def test_a_mean_that_contradicts_the_ranks_is_said_to_do_so(recorder: Recorder) 
     analysis = analysed(recorder, often | {"c": (0.3,) * 5 + (0.05,), "d": (0.2,) * 5 + (0.04,)}, alpha="0.9")
     comparison = analysis.comparisons[0]
     assert ("nemenyi", "often", "rarely") in claims(analysis, comparison)
-    sizes = [line for line in conclusions.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
+    sizes = [
+        line
+        for line in conclusions.describe_certainty(analysis, comparison)
+        if line.startswith("often ranks before rarely")
+    ]
     assert len(sizes) == 1
     assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points worse" in sizes[0]
-    assert not any("rarely is better than often" in line for line in conclusions.sure(analysis, comparison))
+    assert not any(
+        "rarely is better than often" in line for line in conclusions.describe_certainty(analysis, comparison)
+    )
 
 
 def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:

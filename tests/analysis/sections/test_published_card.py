@@ -56,7 +56,7 @@ def card_of_mean(ours: Sequence[float], printed: Mapping[str, float], tested: Se
 
 def _row(ours: Sequence[float], study: PublishedStudy, histories: Mapping[str, History], *how: object) -> pd.Series:
     own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return published_card.cards([study], "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
+    return published_card.card_table([study], "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
 
 
 def a_mean(value: float, rounding: float, num_runs: int = 1, std: float = math.nan) -> dict[str, float]:
@@ -149,7 +149,7 @@ def test_between_doubtful_and_different_stands_holm() -> None:
     frame = pd.DataFrame({name: [0.0] * 4 for name in published_card.CARD_COLUMNS})
     frame["verdict"], frame["p_holm"] = [NOT_JUDGED, NOT_JUDGED, NOT_JUDGED, DIFFERS], math.nan
     frame["p"] = [0.01, 0.04, math.nan, math.nan]
-    judged = published_card.corrected(frame.copy(), 0.05)
+    judged = published_card.with_verdicts(frame.copy(), 0.05)
     assert judged["verdict"].tolist() == [DIFFERS, DIFFERS, NOT_JUDGED, DIFFERS]
     frame["p"] = [0.03, 0.04, 0.9, math.nan]
-    assert published_card.corrected(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES, DIFFERS]
+    assert published_card.with_verdicts(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES, DIFFERS]
