@@ -19,19 +19,19 @@ AVERAGE = "Avg"
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """The columns of one block, as a table shows them."""
+    """Columns of one block, as tables show them."""
 
     block: str
     columns: tuple[Column, ...]
-    counted: tuple[Column, ...]  # those whose mean is the block's value; one of them may stand for it
+    counted: tuple[Column, ...]  # those whose mean is the block's value (`columns.blocks`)
 
     @property
     def wide(self) -> bool:
-        """True if it has an average beside its columns."""
+        """True if tables show an average behind its columns."""
         return len(self.counted) > 1
 
     def value(self, analysis: Analysis, algorithm: str) -> Cell:
-        """Return the cell that stands for the block."""
+        """Return the cell that stands for the block: its average, or that of its only counted column."""
         if self.wide:
             return analysis.averages[algorithm, self.block]
         return analysis.cells[algorithm, self.counted[0].name]
@@ -45,7 +45,7 @@ def unit_of(column: Column) -> str:
 
 
 def groups(analysis: Analysis) -> list[ColumnGroup]:
-    """Return every block in display order."""
+    """Return all blocks in display order."""
     by_block: dict[str, list[Column]] = {}
     for column in analysis.sets:
         by_block.setdefault(column.block, []).append(column)
@@ -54,7 +54,7 @@ def groups(analysis: Analysis) -> list[ColumnGroup]:
 
 
 def caption(analysis: Analysis) -> str:
-    """Say how data sets are averaged and which columns are errors, with a blank before it; else return nothing."""
+    """Return the sentences of a caption on averages and on columns of which less is better, each after a blank."""
     text = ""
     if any(group.wide for group in groups(analysis)):
         text += (
@@ -75,7 +75,7 @@ def caption(analysis: Analysis) -> str:
 
 
 def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[TableColumn]:
-    """Return the columns of the data sets, each with its average if it has several."""
+    """Return the columns of these data sets, behind each its average if it has several."""
     columns = []
     for group in column_groups:
         prefix = ""
@@ -93,6 +93,7 @@ def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[T
 
 
 def set_column(head: str, key: Hashable, unit: str = "", block: str = "", full_head: str | None = None) -> TableColumn:
+    """Return a column of scores, whose cells records hold under `key`; its head is turned in LaTeX."""
     return TableColumn(head, prepared(key), printed=head, style="turned", unit=unit, block=block, full_head=full_head)
 
 

@@ -53,14 +53,9 @@ class PreparedReport:
 
 
 def prepare(analysis: Analysis, folder: Path) -> PreparedReport:
-    """Make all of the report that needs no figures; it is to be written when they are drawn."""
+    """Make sentences and tables of the report, which is written (`PreparedReport.write`) when its figures are drawn."""
     template = make_environment(TEMPLATES).get_template(REPORT)
     return PreparedReport(folder, template, content(analysis, folder))
-
-
-def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Write the report (`prepare`) and return file name -> one line that says what it is."""
-    return prepare(analysis, folder).write()
 
 
 def make_environment(*folders: Path) -> Environment:
@@ -72,7 +67,7 @@ def make_environment(*folders: Path) -> Environment:
 
 
 def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
-    """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
+    """Return the variables of the template: sentences, tables, and figures, which are read when they are printed."""
     links, pictures = Links(analysis), _Pictures(folder)
     standing_open = []
     for section in sections.sections_of(analysis):
@@ -126,20 +121,15 @@ def _title(analysis: Analysis) -> str:
 
 
 def _frame() -> dict[str, object]:
-    """Return what the frame of a page takes (`standalone.html`)."""
-    return {"style": _part("report.css"), "script": _part("report.js"), "policy": _policy()}
+    """Return the variables of `standalone.html`: style, script, and the content security policy.
 
-
-def _part(name: str) -> Markup:
-    """Return style or script, which hold nothing of the runs."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _policy() -> str:
-    """Let the browser run our one script and load nothing, even if some name gets through as HTML."""
-    digest = hashlib.sha256(f"\n{_part('report.js')}".encode()).digest()  # as the template has it, on a line of its own
-    script = f"'sha256-{base64.b64encode(digest).decode()}'"
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script}"
+    The policy lets the browser run our one script and load nothing, even if some name gets through as HTML.
+    """
+    style, script = (Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("report.css", "report.js"))
+    digest = hashlib.sha256(f"\n{script}".encode()).digest()  # as the template has it, on a line of its own
+    source = f"'sha256-{base64.b64encode(digest).decode()}'"
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {source}"
+    return {"style": style, "script": script, "policy": policy}
 
 
 def _breakable(name: str) -> Markup:
@@ -160,12 +150,12 @@ LONG = 42  # characters: a longer cell is wrapped
 
 
 def _render_cells(row: Sequence[TableCell]) -> Markup:
-    """Return the cells of a row. There may be hundreds of thousands, for which a macro takes three times as long."""
+    """Return the cells of a row as HTML."""
     return Markup("".join(map(_render_cell, row)))
 
 
 def _render_cell(cell: TableCell) -> str:
-    """Return one cell of a table as HTML."""
+    """Return one cell as HTML. A page may have hundreds of thousands, for which a macro takes three times as long."""
     shown = cell.shown
     classes = []
     if cell.left:
@@ -187,7 +177,7 @@ def _render_cell(cell: TableCell) -> str:
     text = _breakable(shown) if cell.left else escape(shown)
     if cell.bold:
         text = Markup(f"<b>{text}</b>")
-    if cell.sign == DAGGER or cell.underlined:  # the only cells whose text has a look apart from its spread
+    if cell.sign == DAGGER or cell.underlined:  # only here the text looks other than its spread
         text = Markup(f'<span class="value">{text}</span>')
     parts.append(text)
     if cell.href:
@@ -205,7 +195,7 @@ def _render_cell(cell: TableCell) -> str:
 
 
 class _Pictures:
-    """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
+    """Figures by name, each an SVG element, scaled so that its letters are about as large as the page's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -232,7 +222,7 @@ class _Files:
         self.folder = folder
 
     def beside(self, names: str) -> list[str]:
-        """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""
+        """Return these CSV files, and the LaTeX files of the same names if they exist. names: joined by commas."""
         csv_files = [name.strip() for name in names.split(",") if name.strip()]
         latex_files = [f"tables/{Path(name).stem}.tex" for name in csv_files]
         return [*csv_files, *(name for name in latex_files if (self.folder / name).exists())]

@@ -30,7 +30,7 @@ PLACES = ("output_dir", "tracking_uri")  # options that say where, not what
 
 
 def facts(analysis: Analysis) -> Mapping[str, str]:
-    """Return what one must know to repeat the analysis."""
+    """Return what one must know to repeat the analysis: name of a fact -> its text."""
     scope = analysis.collection.scope
     versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     if analysis.collection.is_table:
@@ -84,7 +84,7 @@ def run_tables(analysis: Analysis, links: Links) -> Mapping[str, ReportTable | N
 
 
 def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTable:
-    """Id, name and link of every run, and the code, settings and images behind it; empty columns are left out."""
+    """Return id, name and link of every run, and the code, settings and images behind it, without empty columns."""
     records = []
     for run in runs:
         seed = float(run.seed) if run.seed.isdecimal() else None
@@ -109,6 +109,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
 
 
 def _day(milliseconds: int) -> str:
+    """Return a time since 1970 as text; empty for 0."""
     if not milliseconds:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

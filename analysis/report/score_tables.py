@@ -43,12 +43,16 @@ DUPLICATES = "Finished runs that do not count, because another run has the same 
 
 
 def scores(analysis: Analysis, links: Links) -> ReportTable:
-    """Return algorithms x columns with averages of data sets; sections add columns before them, and rows below."""
+    """Return the table of scores: algorithms x columns, with averages of data sets.
+
+    Sections add columns before the scores, and rows below.
+    """
     further, below = sections.score_columns(analysis), sections.rows_below(analysis)
-    columns, number_of_sets = [links.column()], Counter(column.head for column in further)
+    num_sets = Counter(column.head for column in further)
+    columns = [links.column()]
     for column in further:
         head = column.head
-        if number_of_sets[head] > 1:
+        if num_sets[head] > 1:
             head += f", {analysis.label(column.dataset)}"
         printed_head = head if column.is_printed else None
         columns.append(TableColumn(head, prepared((column.head, column.dataset)), printed=printed_head, style="turned"))
@@ -87,7 +91,7 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
 
 
 def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[TableCell, ...]:
-    """Return a row's name and its cells; a dash where it has none, as in the column of ranks."""
+    """Return a row's name and its cells, a dash in columns for which it has none."""
     cells = [column.make({"algorithm": "", **row.cells}) for column in columns[1:]]
     return (text_cell(row.name), *cells)
 
@@ -96,7 +100,10 @@ def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[Tabl
 
 
 def by_run(analysis: Analysis, links: Links) -> ReportTable:
-    """Return the scores of every run, or replicate if cells have runs of their own; made once for page and LaTeX."""
+    """Return the scores of every run, or of every replicate if cells have runs of their own.
+
+    Made once, and kept for page and LaTeX.
+    """
     key = "scores of runs", links.prefix
     if key not in analysis.shown:
         analysis.shown[key] = _make_run_table(analysis, links)
@@ -129,7 +136,7 @@ def _make_run_table(analysis: Analysis, links: Links) -> ReportTable:
 
 
 def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Return the scores of the finished runs that do not count."""
+    """Return the scores of the finished runs that do not count; None if all count."""
     if not analysis.collection.duplicates:
         return None
     records = _run_records(analysis, links, analysis.collection.duplicates, analysis.duplicates)
@@ -138,7 +145,7 @@ def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
 
 
 def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
-    """Return the columns of runs, or without `step` of replicates, which have no steps of their own."""
+    """Return the columns of the table of runs. step: head of the column of steps; empty: there are none to show."""
     head = "seed" if step or analysis.collection.is_table else wording.replicate_noun(analysis)
     columns = [
         TableColumn("algorithm", _plain_name(links), printed="algorithm", align="l"),
@@ -192,7 +199,7 @@ def _replicate_records(analysis: Analysis, links: Links) -> list[dict[str, Any]]
 
 
 def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return an algorithm's anchor for its first row, and nothing for its further ones."""
+    """Return the anchor of each row: that of its algorithm for an algorithm's first row, else an empty text."""
     anchors, seen = [], set()
     for algorithm in algorithms:
         anchors.append("" if algorithm in seen else links.algorithms[algorithm])
@@ -201,7 +208,7 @@ def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
-    """Return the selected steps by run; `per set` if each set has its own."""
+    """Return run id -> its selected steps: `12`, `60-90`, or `per set` if they differ between sets."""
     spans: dict[str, set[str]] = {}
     steps = run_table[["run_id", "first_step", "last_step"]].drop_duplicates()
     for run_id, first, last in steps.itertuples(index=False, name=None):

@@ -1,4 +1,4 @@
-"""Printed summary of the result: plain text for a terminal of 100 columns."""
+"""Summary of an analysis as plain text of 100 columns: summary.txt."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ NAMING = ("algorithm", "set")  # heads of first columns whose names say what the
 
 
 def render(analysis: Analysis) -> str:
-    """Render the summary: scores with ranks, the answer, notes, then the sections.
-
-    What numbers are not for, and that they are an oracle's, stands before them.
-    """
+    """Return the summary: warnings, scores with ranks, the answer, notes, then the sections."""
     links, part = Links(analysis), analysis.collection.part
     rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
     if analysis.rule.oracle:
@@ -49,9 +46,7 @@ def render(analysis: Analysis) -> str:
 
 def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     """Return a title with lines below it; nothing without lines."""
-    if lines:
-        return [_titled(title, wrap(lines, bullet=bullet))]
-    return []
+    return ["\n".join([title, wrap(lines, bullet=bullet)])] if lines else []
 
 
 def _of_section(section: AnySection, analysis: Analysis, links: Links, said: Container[str]) -> list[str]:
@@ -62,11 +57,11 @@ def _of_section(section: AnySection, analysis: Analysis, links: Links, said: Con
     texts, lines = [], []
     for part in section.on_terminal(analysis, links):
         if isinstance(part, ForSets):
-            texts.append(_titled(wording.title_by_setting(analysis, part.setting), *_of_parts(part.parts)))
+            texts.append("\n".join([wording.title_by_setting(analysis, part.setting), *_of_parts(part.parts)]))
         else:
             lines += _of_parts([part], said)
     if lines:
-        texts.append(_titled(section.terminal_title or section.title, *lines))
+        texts.append("\n".join([section.terminal_title or section.title, *lines]))
     return texts
 
 
@@ -81,14 +76,11 @@ def _of_parts(parts: Sequence[ShownPart], said: Container[str] = ()) -> list[str
     return lines
 
 
-def _titled(*parts: str) -> str:
-    return "\n".join(parts)
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def _scores(analysis: Analysis, links: Links) -> str:
+    """Return the table of scores with its title, and the meaning of its marks."""
     table = score_tables.scores(analysis, links)
     title = f"Scores, {analysis.units}"
     if wording.has_deviations(analysis):
@@ -141,6 +133,7 @@ def _texts(table: ReportTable) -> tuple[list[str], list[list[str]]]:
 
 
 def _cell_text(cell: TableCell) -> str:
+    """Return `71.2 ±0.4 (70.9)†`; in a column with signs a blank behind cells without one."""
     published = ""
     if cell.published:
         published = f"({cell.published})"
@@ -149,7 +142,7 @@ def _cell_text(cell: TableCell) -> str:
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WIDTH) -> str:
-    """Align columns; those that don't fit go into further blocks, each with the first column before it."""
+    """Return a table with aligned columns. Columns that don't fit go into further blocks behind the first column."""
     widths = [max(map(text_width, column)) for column in zip(header, *rows, strict=True)]
     blocks: list[list[int]] = [[]]
     used = 2 + widths[0]

@@ -28,20 +28,20 @@ class TableCell(NamedTuple):
 
     text: str
     value: float | None = None  # key by which the column is sorted on screen; None sorts by text
-    spread: str = ""  # behind the text, small
-    interval: str = ""  # below the text, on screen only
-    published: str = ""  # a paper's number beside the text: below it on screen, else in brackets
+    spread: str = ""  # shown behind the text, small
+    interval: str = ""  # shown below the text, on screen only
+    published: str = ""  # a paper's number: below the text on screen, in brackets behind it elsewhere
     name: str = ""  # id of the method or set whose display name the text is
     href: str = ""
     mark: str = ""  # word behind the text, on screen only
     bold: bool = False
-    sign: str | None = None  # `DAGGER`, `STAR` or nothing behind the text; None: the column has no signs
+    sign: str | None = None  # behind the text: `DAGGER`, `STAR` or empty; None if the column has no signs
     underlined: bool = False
-    left: bool = False  # words, aligned left
+    left: bool = False  # True for words, which are aligned left
 
     @property
     def shown(self) -> str:
-        """Main line of the cell on screen."""
+        """First line of the cell on screen."""
         return self.text or self.published
 
     @property
@@ -56,31 +56,31 @@ CellMaker = Callable[[TableRecord], TableCell]
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column: its heads, and how a row's record becomes a cell. It is left out where it has no head."""
+    """One column: its heads, and how a row's record becomes a cell."""
 
-    head: str | None  # on screen
+    head: str | None  # on screen; None: the column is not shown there
     make: CellMaker
-    printed: str | None = None  # head in LaTeX
+    printed: str | None = None  # head in LaTeX; None: the column is not printed
     style: Literal["plain", "turned", "math"] = "plain"  # of the head in LaTeX
     align: Literal["l", "c", "r"] = "r"  # in LaTeX
     unit: str = ""  # behind the head, as ` (ratio)`
-    block: str = ""  # data set that the column belongs to
-    full_head: str | None = None  # head where no name of a data set stands above it
+    block: str = ""  # data set whose name stands above the column
+    full_head: str | None = None  # head in tables without names of data sets above; None: `head`
     name: str = ""  # id of the set whose display name the head is
 
 
 class ScoreColumn(NamedTuple):
-    """Further measure of a set, beside the scores of all rows."""
+    """Column that a section adds to tables of scores."""
 
     head: str
-    dataset: str
+    dataset: str  # set that it is about; empty: all
     cells: Mapping[str, TableCell]  # by algorithm
     legend: str  # sentence for the caption, with a blank before it
-    is_printed: bool = True  # LaTeX has it, too
+    is_printed: bool = True  # False: LaTeX does not have it
 
 
 class RowBelow(NamedTuple):
-    """Row below the scores of all algorithms, which is none of them: in no test, and without rank."""
+    """Row that a section adds below the scores of the algorithms: it is in no test and has no rank."""
 
     name: str
     cells: Mapping[Hashable, TableCell]  # by column, and by (`groups.AVERAGE`, block)
@@ -109,7 +109,7 @@ class ReportTable:
     printed: PrintedText | None = None
     footer: tuple[tuple[str, ...], ...] = ()  # last lines in LaTeX
     below: tuple[tuple[TableCell, ...], ...] = ()  # further rows, below a rule
-    legend_below: str = ""  # what they are, which the caption says too; with a blank before it
+    legend_below: str = ""  # meaning of the rows below, which the caption has too; with a blank before it
 
     @property
     def screen_columns(self) -> list[TableColumn]:
@@ -123,11 +123,12 @@ class ReportTable:
 
     @property
     def full_heads(self) -> list[str]:
-        """Heads that need no name of a data set above them."""
+        """Heads on screen that need no name of a data set above them."""
         heads = []
         for column in self.columns:
             if column.head is not None:
-                heads.append((column.head if column.full_head is None else column.full_head) + column.unit)
+                full_head = column.head if column.full_head is None else column.full_head
+                heads.append(full_head + column.unit)
         return heads
 
     @functools.cached_property
@@ -146,12 +147,15 @@ class ReportTable:
 
     @property
     def above(self) -> list[tuple[str, int]]:
-        """Names of data sets above the heads on screen, each with its number of columns."""
+        """Names of data sets above the heads on screen, each with its number of columns (`names_above`)."""
         return names_above(self.screen_columns)
 
 
 def names_above(columns: Sequence[TableColumn]) -> list[tuple[str, int]]:
-    """Return the names above the columns with their widths; empty if no data set has several columns."""
+    """Return (name above, number of columns) from left to right; the name is empty above a single column.
+
+    Empty if no data set has several columns.
+    """
     widths = [(block, len(list(group))) for block, group in itertools.groupby(columns, lambda column: column.block)]
     if not any(block and width > 1 for block, width in widths):
         return []
@@ -162,12 +166,10 @@ def make_table(
     caption: str, columns: Sequence[TableColumn], records: Iterable[TableRecord], file: str = "", **more: Any
 ) -> ReportTable:
     """Build a table of one row per record. file: CSV files with the same numbers; more: fields of `ReportTable`."""
-    rows = tuple(_make_row(columns, record) for record in records)
-    return ReportTable(caption, tuple(columns), rows, file=file, **more)
-
-
-def _make_row(columns: Sequence[TableColumn], record: TableRecord) -> tuple[TableCell, ...]:
-    return tuple(column.make(record) for column in columns)
+    rows = []
+    for record in records:
+        rows.append(tuple(column.make(record) for column in columns))
+    return ReportTable(caption, tuple(columns), tuple(rows), file=file, **more)
 
 
 def without_columns(table: ReportTable, is_empty: Callable[[Sequence[TableCell]], bool]) -> ReportTable:
@@ -182,17 +184,17 @@ def without_columns(table: ReportTable, is_empty: Callable[[Sequence[TableCell]]
 
 
 def text_cell(value: object) -> TableCell:
-    """Return words, aligned left."""
+    """Return a cell of words, aligned left."""
     return TableCell(str(value), left=True)
 
 
 def count_cell(value: int) -> TableCell:
-    """Return a whole number."""
+    """Return a cell with a whole number."""
     return TableCell(str(value), value=value)
 
 
 def number_cell(value: float, digits: int = 1, **look: Any) -> TableCell:
-    """Return a number with so many digits; a dash for NaN. look: further fields of the cell."""
+    """Return a cell with a number of so many digits; a dash for NaN. look: further fields of the cell."""
     if math.isnan(value):
         return TableCell(MISSING, value=-math.inf, **look)
     if math.isinf(value):
@@ -201,7 +203,7 @@ def number_cell(value: float, digits: int = 1, **look: Any) -> TableCell:
 
 
 def score_cell(cell: Cell, href: str = "") -> TableCell:
-    """Return a mean with its spread, interval and marks."""
+    """Return a cell with a mean, its spread, interval and marks."""
     value = cell.mean
     if math.isnan(value):
         value = -math.inf
@@ -217,7 +219,7 @@ def score_cell(cell: Cell, href: str = "") -> TableCell:
 
 
 def interval_cell(value: float, low: float, high: float, digits: int = 1) -> TableCell:
-    """Return a number with its interval."""
+    """Return a cell with a number and its interval."""
     return number_cell(value, digits, interval=interval_text(low, high, digits))
 
 
@@ -229,7 +231,7 @@ def interval_text(low: float, high: float, digits: int = 1) -> str:
 
 
 def p_cell(p: float, alpha: float, bold: bool = False) -> TableCell:
-    """Return a p-value."""
+    """Return a cell with a p-value; a dash for NaN."""
     if math.isnan(p):
         return TableCell(MISSING, value=2.0)
     return TableCell(wording.short_p(p, alpha), value=p, bold=bold)
@@ -242,11 +244,11 @@ def spread_text(std: str) -> str:
     return ""
 
 
-# --- cells of a record's fields ---------------------------------------------------------------------------------------
+# --- cells of a record's fields: functions that a `TableColumn` takes as `make` ---------------------------------------
 
 
 def prepared(key: Hashable) -> CellMaker:
-    """Take the cell that the record holds; a dash if it holds none."""
+    """Show the cell that the record holds under a key; a dash if it holds none."""
     missing = number_cell(math.nan)
 
     def make(record: TableRecord) -> TableCell:

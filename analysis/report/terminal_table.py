@@ -1,4 +1,4 @@
-"""Answer of an analysis on a terminal: a table of rows and sets, and the verdict below it, in few lines.
+"""Table of scores and answer that `analyze` prints, in few lines.
 
 Answers: What does `analyze` print?
 """
@@ -22,9 +22,9 @@ MOST_BELOW = 4  # rows below the rule
 
 
 def render(analysis: Analysis, has_files: bool = True) -> str:
-    """Render title, scores and verdict for `summary.WIDTH` columns and, if sentences are short, `LINES` lines.
+    """Return title, scores and answer for `summary.WIDTH` columns and, if sentences are short, `LINES` lines.
 
-    Sets that do not fit are left out with a line that says so, and so are the rows with the worst average ranks.
+    Columns that do not fit are left out, and the rows with the worst average ranks, with a line that says so.
     has_files: a summary is written, which has the rest.
     """
     title = styled(f"Analysis of {analysis.title}", Style.BOLD)
@@ -38,34 +38,33 @@ def render(analysis: Analysis, has_files: bool = True) -> str:
 
 
 def _rest(analysis: Analysis) -> str:
-    """Say what else the summary has, first what may change how the table is read."""
+    """Return the line on what else the summary has: notes, runs that don't count, all tests."""
     counts = [(len(analysis.notes), "note"), (len(analysis.collection.duplicates), "uncounted run")]
     first = [wording.count(number, noun) for number, noun in counts if number]
     return f"In summary.txt: {wording.listing([*first, 'all tests with what they could have shown'])}"
 
 
 def _style(analysis: Analysis) -> Style:
-    """Return the colour of the verdict: another one if no difference is shown."""
+    """Return the colour of the answer: green if it shows a difference, else yellow."""
     return Style.GREEN if shows_difference(analysis) else Style.YELLOW
 
 
 def _scores(analysis: Analysis, lines: int) -> str:
-    """Render the table of scores in so many lines, with its title and what it leaves out."""
+    """Return the table of scores in so many lines, with its title and the line on what it leaves out."""
     table = score_tables.scores(analysis, Links(analysis))
     if wording.has_deviations(analysis):
         title = summary.title_with_deviation(analysis)
     else:
         title = f"Scores, {analysis.units}, with 95 % intervals over images where they are known"
         table = _with_intervals(table)
-    columns = _num_columns(table)
+    num_columns = _num_columns(table)
     most_rows = max(lines - 3, FEWEST_ROWS)  # besides title, heads and the line on what is left out
-    shown = _best_rows(analysis, table, most_rows)
-    left_out = [
-        wording.count(left, noun)
-        for left, noun in ((len(table.rows) - len(shown), "row"), (len(table.columns) - columns, "column"))
-        if left
-    ]
-    parts = [title, summary.render_table(_part(table, shown, columns))]
+    rows = _best_rows(analysis, table, most_rows)
+    left_out = []
+    for number, noun in ((len(table.rows) - len(rows), "row"), (len(table.columns) - num_columns, "column")):
+        if number:
+            left_out.append(wording.count(number, noun))
+    parts = [title, summary.render_table(_part(table, rows, num_columns))]
     if left_out:
         parts.append(f"  and {wording.listing(left_out)} more in summary.txt")
     return "\n".join(parts)
@@ -84,14 +83,13 @@ def _with_intervals(table: ReportTable) -> ReportTable:
 
 
 def _num_columns(table: ReportTable) -> int:
-    """Count the columns that fit beside each other."""
-    widths = summary.column_widths(table)
-    used = itertools.accumulate(2 + width for width in widths)
-    return max(sum(width <= summary.WIDTH for width in used), 2)
+    """Return how many of the first columns fit beside each other; two at least."""
+    ends = itertools.accumulate(2 + width for width in summary.column_widths(table))
+    return max(sum(end <= summary.WIDTH for end in ends), 2)
 
 
 def _best_rows(analysis: Analysis, table: ReportTable, most: int) -> list[int]:
-    """Return the positions of the rows that are shown, in the table's order: all if they are few, else the best."""
+    """Return the positions of at most so many rows, in the table's order: those with the best average ranks."""
     positions = list(range(len(table.rows)))
     comparison = main_comparison(analysis)
     if len(positions) > most and not comparison.skipped:

@@ -23,7 +23,7 @@ from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.published.display_names import display_name
 from biasbed.published.paper import Paper, PublishedRun
 
-PAPERS = {"domainbed": "domainbed_iclr2021"}  # by suite: whose table is shown
+PAPERS = {"domainbed": "domainbed_iclr2021"}  # suite -> paper whose rows are shown
 
 
 class PublishedRows(NamedTuple):
@@ -108,10 +108,10 @@ def _spread(row: PublishedRun, name: str, error: str) -> float:
 
 
 def seed_deviation(suite: str, rule: str, names: Iterable[str]) -> float | None:
-    """Return the standard deviation between repeats of the mean of these columns, by the errors of the suite's paper.
+    """Return the standard deviation, a fraction, of the mean of these columns between repeats, by the suite's paper.
 
-    Columns are fractions, and their repeats independent. It is the median over rows, as some fail. Returns None if
-    there is no such paper, or none of its rows has all columns under this rule.
+    It follows from the errors that the paper prints for each column, taken as independent; the median over the paper's
+    rows, as some fail. Returns None if there is no such paper, or none of its rows has all columns under this rule.
     """
     if suite not in PAPERS:
         return None

@@ -56,7 +56,7 @@ SEARCH_WINNERS = SearchWinners()
 
 
 def join_winners(winners: Sequence[Winners]) -> Winners:
-    """Join what all rules chose, below each other."""
+    """Return the trials that all rules chose, one rule below the other."""
     winners = [of_rule for of_rule in winners if len(of_rule.each)]
     if not winners:
         return NO_WINNERS

@@ -116,10 +116,10 @@ def rows_with_gap(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def gap_to_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """Return a rule beside the oracle, as Kalischek et al. 2023 print it in table 1; empty without an oracle.
+    """Return the means under a rule beside those of the oracle, as Kalischek et al. 2023 print them in table 1.
 
-    selection: `rule_comparison.COLUMNS`. Columns algorithm, dataset, best_epoch, the rule's name, difference (rule -
-    oracle), std (of the difference over runs).
+    Columns algorithm, dataset, best_epoch (the oracle), the rule's name, difference (rule - oracle), std (of the
+    difference over runs). Empty without an oracle. selection: `rule_comparison.COLUMNS`.
     """
     keys = ["algorithm", "dataset"]
     rows = selection[selection["skipped"] == ""]
@@ -133,9 +133,9 @@ def gap_to_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
 def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     """Return `REGRET_COLUMNS`: what each rule costs an algorithm, and the algorithm's rank under it.
 
-    selection: `rule_comparison.COLUMNS`. num_sets: number of blocks that the algorithm has; regret: mean of their gaps;
-    largest, largest_on: the largest gap and its block. Both are empty without an oracle, and if units differ.
-    Only algorithms with scores under every rule are there, which published ones rarely have.
+    num_sets: number of blocks that the algorithm has; regret: mean of their gaps to the oracle; largest, largest_on:
+    the largest gap and its block. These are empty without an oracle, and if units differ. Only algorithms with scores
+    under every rule are there, which published ones rarely have. selection: `rule_comparison.COLUMNS`.
     """
     design = make_design(sets)
     selection = under_every_rule(selection[selection["skipped"] == ""])
@@ -148,12 +148,12 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
         gaps_by_algorithm = of_rule.pivot(index="dataset", columns="algorithm", values="gap")
         for algorithm in of_rule["algorithm"].unique():
             gaps = design.reduced(gaps_by_algorithm[algorithm])[means[algorithm].notna()]
-            has_gaps = has_one_unit and len(gaps) > 0 and bool(gaps.notna().all())
-            mean, largest = (float(gaps.mean()), float(gaps.max())) if has_gaps else (math.nan, math.nan)
-            largest_on = ""
-            if largest > 0:
-                largest_on = str(gaps.idxmax())
-            rows.append((*about, algorithm, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
+            regret, largest, largest_on = math.nan, math.nan, ""
+            if has_one_unit and len(gaps) and gaps.notna().all():
+                regret, largest = float(gaps.mean()), float(gaps.max())
+                if largest > 0:
+                    largest_on = str(gaps.idxmax())
+            rows.append((*about, algorithm, len(gaps), regret, largest, largest_on, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
 
 
@@ -185,12 +185,12 @@ def make_regret_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> 
 
 
 def _in_order(analysis: Analysis, records: Mapping[str, TableRecord]) -> list[TableRecord]:
-    """Return the records in the order of algorithms; published ones, not known under every rule, have none."""
+    """Return the records in display order; an algorithm without scores under every rule has none."""
     return [records[name] for name in analysis.algorithms if name in records]
 
 
 def _labels_needed(analysis: Analysis, rules: Iterable[str]) -> str:
-    """Say which labels rules need besides validation; empty if none does."""
+    """Return a sentence on the labels that rules need besides validation, with a blank before it; empty without any."""
     rules_by_labels: dict[str, list[str]] = {}
     for name in rules:
         needs: Sequence[str] = ()

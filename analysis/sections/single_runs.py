@@ -55,11 +55,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ComparedOverImages:
-    """Comparisons of the decisions of single runs."""
+    """Pairs of rows compared over images, of which one at least has a single run."""
 
     table: pd.DataFrame  # `COLUMNS`
     left_out: tuple[str, ...]  # comparisons that are left out, and why
-    images: int  # decisions that were read
+    images: int  # number of decisions that were read
 
     @property
     def applies(self) -> bool:
@@ -80,8 +80,8 @@ class SingleRuns(Section[ComparedOverImages]):
 
     def answer(self, analysis: Analysis) -> SectionAnswer:
         data = analysis.data(self)
-        is_said = main_comparison(analysis).skipped  # then the verdict names the pairs
-        if is_said or not data.table["significant"].astype(bool).any():
+        is_in_verdict = bool(main_comparison(analysis).skipped)  # `conclusions.without_tests_over_sets`
+        if is_in_verdict or not data.table["significant"].astype(bool).any():
             return SectionAnswer((), False)
         return SectionAnswer((f"{pairs_apart(data, analysis.alpha, analysis.label)} {SCOPE}",), True)
 
@@ -115,16 +115,17 @@ def compare_single_runs(
 ) -> ComparedOverImages:
     """Compare every pair of rows of which one at least has a single run, on each set.
 
-    selected: `select.SELECTED_COLUMNS`, which say at which steps decisions are taken. The first run of a row stands for
-    it. Trials of a search are no rows with one run.
+    The first run of a row stands for it. Nothing is compared in a search, whose trials are no rows. selected:
+    `select.SELECTED_COLUMNS`, which say at which steps decisions are taken.
     """
-    compared = []
-    cells = [column.cell for column in sets]
-    rows_by_cell = {cell: _rows_of(cell, collection, cells) for cell in dict.fromkeys(cells)}
-    for column in () if collection.is_search else sets:
-        rows = rows_by_cell[column.cell]
-        if _pairs_to_compare(rows, options.control_name):
-            compared.append((column, rows))
+    compared: list[tuple[Column, dict[str, tuple[Run, ...]]]] = []
+    if not collection.is_search:
+        cells = [column.cell for column in sets]
+        rows_by_cell = {cell: _rows_of(cell, collection, cells) for cell in dict.fromkeys(cells)}
+        for column in sets:
+            rows = rows_by_cell[column.cell]
+            if _pairs_to_compare(rows, options.control_name):
+                compared.append((column, rows))
     steps = steps_of(selected) if compared else {}
     lines: list[dict[str, object]] = []
     left_out: list[str] = []
@@ -137,9 +138,9 @@ def compare_single_runs(
                 continue
             answers, reasons = _fetch_answers(decisions, column, rows, steps, progress)
             images += sum(len(answer.right) for answer in answers.values())
-            of_set, unlike = _compare_pairs(column, rows, answers, options)
-            left_out += _list_reasons(column.name, reasons, len(rows)) + unlike
-            lines += of_set
+            lines_of_set, incomparable = _compare_pairs(column, rows, answers, options)
+            lines += lines_of_set
+            left_out += _list_reasons(column.name, reasons, len(rows)) + incomparable
     table = pd.DataFrame(lines).reindex(columns=list(COLUMNS))
     p_holm = exact.holm(table["p"].to_numpy(dtype="float64"))  # over all McNemar tests of all sets
     num_tests = int(table["p"].notna().sum())
@@ -148,7 +149,10 @@ def compare_single_runs(
 
 
 def _rows_of(cell: str, collection: Collection, cells: Sequence[str]) -> dict[str, tuple[Run, ...]]:
-    """Return the runs of one of the cells by row; published ones, which have no decisions, are left out."""
+    """Return row -> its runs on a cell, sorted by row, without published runs, which have no decisions.
+
+    cells: of all columns.
+    """
     rows: dict[str, list[Run]] = {}
     for run in collection.unpublished:
         if cell in run.among(cells):
@@ -171,7 +175,7 @@ def _fetch_answers(
     steps: Mapping[tuple[str, str], int | None],
     progress: ProgressBar,
 ) -> tuple[dict[str, ImageAnswers], dict[str, str]]:
-    """Return the decisions of each row's first run, and for rows without decisions the reasons."""
+    """Return row -> decisions of its first run, and row -> the reason if there are none."""
     answers, reasons = {}, {}
     for name, runs in rows.items():
         progress.tick()
@@ -186,14 +190,14 @@ def _fetch_answers(
     return answers, reasons
 
 
-def _list_reasons(dataset: str, reasons: Mapping[str, str], rows: int) -> list[str]:
-    """Return a line for each reason with the rows that it is about. rows: number of all rows."""
+def _list_reasons(dataset: str, reasons: Mapping[str, str], num_rows: int) -> list[str]:
+    """Return a line for each reason, with the rows of a set that it is about. reasons: by row."""
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         names_by_reason.setdefault(reason, []).append(name)
     lines = []
     for reason, names in names_by_reason.items():
-        listed = "all rows" if len(names) == rows else ", ".join(names)
+        listed = "all rows" if len(names) == num_rows else ", ".join(names)
         lines.append(f"{dataset}, {listed}: {reason}")
     return lines
 
@@ -201,30 +205,30 @@ def _list_reasons(dataset: str, reasons: Mapping[str, str], rows: int) -> list[s
 def _compare_pairs(
     column: Column, rows: Mapping[str, tuple[Run, ...]], answers: Mapping[str, ImageAnswers], options: AnalyzeOptions
 ) -> tuple[list[dict[str, object]], list[str]]:
-    """Return the lines of a set's table, and which pairs can't be compared."""
+    """Return `COLUMNS` for each pair on a set, without what is corrected over all; and why pairs can't be compared."""
     lines: list[dict[str, object]] = []
-    unlike = []
+    incomparable = []
     for a, b in _pairs_to_compare(rows, options.control_name):
         if a not in answers or b not in answers:
             continue
         try:
             comparison = over_images.compare(answers[a], answers[b], options.alpha, options.bootstrap)
         except ValueError as error:
-            unlike.append(f"{column.name}, {a} and {b}: {error}")
+            incomparable.append(f"{column.name}, {a} and {b}: {error}")
             continue
         line: dict[str, object] = {"dataset": column.name, "cell": column.cell, "a": a, "b": b}
         for side, name in (("a", a), ("b", b)):
             first = rows[name][0]
             line |= {f"num_runs_{side}": len(rows[name]), f"run_{side}": first.id, f"seed_{side}": first.seed}
         lines.append(line | vars(comparison))
-    return lines, unlike
+    return lines, incomparable
 
 
 # --- how it is shown --------------------------------------------------------------------------------------------------
 
 
 def pairs_apart(compared: ComparedOverImages, alpha: float, label: Labels) -> str:
-    """Say which pairs McNemar's tests tell apart; empty without such tests."""
+    """Return a sentence on the pairs that McNemar's tests tell apart; empty without such tests."""
     tested = compared.table[compared.table["p"].notna()]
     if tested.empty:
         return ""

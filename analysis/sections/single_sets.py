@@ -76,7 +76,7 @@ SINGLE_SETS = SingleSets()
 
 
 def describe(analysis: Analysis) -> list[str]:
-    """Say what holds on one set at a time."""
+    """Say on how many sets the runs show a difference, and for how many pairs; nothing without runs."""
     sets, pairs = analysis.data(SINGLE_SETS)
     tested = sets[sets["skipped"] == ""]
     if tested.empty:
@@ -99,9 +99,9 @@ def describe(analysis: Analysis) -> list[str]:
 
 
 def describe_alone(analysis: Analysis) -> list[str]:
-    """Return what runs show on each set alone if there is one set to compare on, and what a test over sets takes.
+    """Say what the runs show on each set alone, and what a test over sets takes, if there is one set to compare on.
 
-    Empty if there are more, or if no set has a test over runs.
+    Empty if there are several, or if no set has a test over runs.
     """
     comparison, tests = main_comparison(analysis), analysis.data(SINGLE_SETS).sets
     tests = tests[tests["skipped"] == ""]

@@ -52,7 +52,7 @@ STABILITY = StabilityOfConclusions()
 
 
 def name_change(analysis: Analysis, change: str) -> str:
-    """Return the kind of a change (`stability.Variant.change`) in words."""
+    """Return the kind of a change (`stability.Variants.change`) in words."""
     kinds = {
         "leave_one_algorithm_out": "one algorithm less",
         "leave_one_set_out": f"one {analysis.comparisons[0].noun} less",
@@ -80,7 +80,10 @@ def describe_change(analysis: Analysis, change: str, changed: str) -> str:
 
 
 def list_changes(analysis: Analysis, comparison: RankTests, tests: Iterable[str]) -> str:
-    """List the changes after which the conclusions of these tests were drawn again: of all, then what some add."""
+    """List the changes after which the conclusions of these tests were drawn again.
+
+    First those that were tried with all tests, then the further ones of single tests.
+    """
     frame = analysis.data(STABILITY).checks
     checks = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
     changes_by_test = {test: list(checks.loc[checks["test"] == test, "change"].unique()) for test in tests}
@@ -118,7 +121,7 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
 
 
 def _describe_outcome(analysis: Analysis, conclusion: Overturned, outcome: str) -> str:
-    """Return a conclusion on a pair, as in sensitivity.csv, with display names."""
+    """Return an outcome of sensitivity.csv with display names: `SagNet before ERM`. conclusion: whose pair it is of."""
     a, b = conclusion.a, conclusion.b
     for before, after in ((a, b), (b, a)):
         if outcome == f"{before} before {after}":

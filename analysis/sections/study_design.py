@@ -25,7 +25,7 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.report.wording import count, listing, replicate_noun, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
-from biasbed.analysis.runs.run import TABLE, TESTED, Run
+from biasbed.analysis.runs.run import TABLE, TESTED, Run, group_runs
 from biasbed.analysis.runs.seen import SAY_SEEN, UNKNOWN, read_seen
 from biasbed.analysis.scores import published_means
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
@@ -35,7 +35,7 @@ MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are na
 
 
 class StudyDesign(Section[pd.DataFrame]):
-    """Rows, cells, sets and runs of the study; the data are `row_frame`."""
+    """What was compared: rows, cells, sets and runs. Data: `row_frame`."""
 
     name = "compared"
     title = "What was compared"
@@ -82,7 +82,7 @@ def describe(analysis: Analysis) -> list[str]:
 
 
 def _count_all(analysis: Analysis) -> str:
-    """Return how many runs the analysis has, those that ran here and those published."""
+    """Return how many runs the analysis has in all, and how many of them were published."""
     collection = analysis.collection
     runs = [run for run in collection.runs if not run.summary]
     published = sum(run.kind == "published" for run in runs)
@@ -101,7 +101,7 @@ def _count_all(analysis: Analysis) -> str:
 
 
 def _name_sets(analysis: Analysis) -> str:
-    """Name the evaluation sets; the data sets with their columns if some have several."""
+    """Return number and names of the evaluation sets; of the data sets, with their sizes, if some have columns."""
     column_groups = groups(analysis)
     if all(len(group.columns) == 1 for group in column_groups):
         return f"{count(len(analysis.sets), 'evaluation set')} ({listing(map(analysis.label, analysis.set_names))})"
@@ -114,9 +114,9 @@ def _name_sets(analysis: Analysis) -> str:
 
 
 def count_replicates(analysis: Analysis) -> dict[str, int]:
-    """Return how many times each algorithm was trained: runs, or replicates if each cell has a run of its own.
+    """Return algorithm -> how many times it was trained: runs, or replicates if each cell has a run of its own.
 
-    Of published means the largest number of runs that the paper tells.
+    For published means that is the largest number of runs that the paper tells.
     """
     counts = analysis.runs.groupby("algorithm", sort=False)["replicate"].nunique()
     published = published_means(analysis.runs).groupby("algorithm")["num_runs"].max()
@@ -124,19 +124,19 @@ def count_replicates(analysis: Analysis) -> dict[str, int]:
 
 
 def count_runs(analysis: Analysis, algorithms: Iterable[str]) -> str:
-    """Say how often each was trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
-    names, run = set(algorithms), replicate_noun(analysis)
-    numbers = {name: number for name, number in count_replicates(analysis).items() if name in names}
-    usual = statistics.mode(numbers.values())
-    unusual = [f"{number} of {analysis.label(name)}" for name, number in numbers.items() if number != usual]
+    """Say how often these were trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
+    counted, run = set(algorithms), replicate_noun(analysis)
+    num_runs = {name: number for name, number in count_replicates(analysis).items() if name in counted}
+    usual = statistics.mode(num_runs.values())
+    unusual = [f"{number} of {analysis.label(name)}" for name, number in num_runs.items() if number != usual]
     if len(unusual) > MOST_UNUSUAL:
-        return f"{min(numbers.values())} to {max(numbers.values())} {run}s of each algorithm"
+        return f"{min(num_runs.values())} to {max(num_runs.values())} {run}s of each algorithm"
     exceptions = f" but {listing(unusual)}" if unusual else ""
     return f"{count(usual, run)} of each algorithm{exceptions}"
 
 
 def _describe_replicates(analysis: Analysis) -> list[str]:
-    """Say what a replicate is, if it is no single run."""
+    """Say what a replicate is; nothing if it is a single run."""
     collection = analysis.collection
     names = [cell.name for cell in collection.cells if cell.name]
     lines = []
@@ -148,10 +148,6 @@ def _describe_replicates(analysis: Analysis) -> list[str]:
     elif names:
         lines.append("A replicate is the runs of an algorithm with one seed on all cells.")
     return lines
-
-
-def _start_of(run: Run) -> str:
-    return str(run.init.get("start", ""))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -183,15 +179,13 @@ SEVERAL = 3  # different values of one cell that are listed
 
 def row_frame(analysis: Analysis) -> pd.DataFrame:
     """Return `ROW_COLUMNS`, a line for each row and cell, then the settings in which rows differ on the same cell."""
-    runs_by_place: dict[tuple[str, str], list[Run]] = {}
-    for run in analysis.shown_runs:
-        runs_by_place.setdefault(run.row_and_cell, []).append(run)
-    settings = _differing_settings(runs_by_place)
+    runs_by_row_and_cell: dict[tuple[str, str], list[Run]] = group_runs(analysis.shown_runs, "row_and_cell")
+    settings = _differing_settings(runs_by_row_and_cell)
     lines = []
-    for (algorithm, cell), runs in runs_by_place.items():
+    for (algorithm, cell), runs in runs_by_row_and_cell.items():
         line: dict[str, object] = {"algorithm": algorithm, "cell": cell, **_describe(analysis, runs)}
         for name in settings:
-            line[name] = listed(run.config.get(name) for run in runs)
+            line[name] = join_values(run.config.get(name) for run in runs)
         lines.append(line)
     return pd.DataFrame(lines, columns=[*ROW_COLUMNS, *settings])
 
@@ -203,7 +197,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
     for run in runs:
         values.setdefault("method", []).append(run.method)
         values.setdefault("backbone", []).append(run.init.get("architecture") or run.config.get("backbone"))
-        values.setdefault("start", []).append(_start_of(run))
+        values.setdefault("start", []).append(run.init.get("start"))
         values.setdefault("weights", []).append(_weights_of(run))
         values.setdefault("seen", []).append(read_seen(run).text if run.kind != TABLE else "")
         values.setdefault("training_data", []).append(_shares(run.training_data))
@@ -213,7 +207,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         if run.images_per_second:
             speeds.append(run.images_per_second)
     first = runs[0]
-    return {name: listed(of_runs) for name, of_runs in values.items()} | {
+    return {name: join_values(of_runs) for name, of_runs in values.items()} | {
         "kind": first.kind,
         "parameters": max(run.parameters for run in runs) / 1e6 or math.nan,
         "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
@@ -235,32 +229,26 @@ def _shares(data: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:g}" for name, share in data.items())
 
 
-def listed(values: Iterable[object]) -> str:
-    """Join the different values; of many the first."""
+def join_values(values: Iterable[object]) -> str:
+    """Return the different values as text: `a | b`; of many the first, and how many more there are."""
     texts = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
-    more = ""
     if len(texts) > SEVERAL:
-        more = f" | {len(texts) - SEVERAL} more"
-    return " | ".join(texts[:SEVERAL]) + more
+        texts = [*texts[:SEVERAL], f"{len(texts) - SEVERAL} more"]
+    return " | ".join(texts)
 
 
-def _differing_settings(runs_by_place: Mapping[tuple[str, str], Sequence[Run]]) -> list[str]:
+def _differing_settings(runs_by_row_and_cell: Mapping[tuple[str, str], Sequence[Run]]) -> list[str]:
     """Return the settings, sorted, that two rows have on the same cell with different values."""
-    rows_by_cell: dict[str, list[Sequence[Run]]] = {}
-    for (_, cell), runs in runs_by_place.items():
-        rows_by_cell.setdefault(cell, []).append(runs)
-    settings = set()
-    for rows in rows_by_cell.values():
-        values: dict[str, set[frozenset[str]]] = {}
-        for runs in rows:
-            of_row: dict[str, set[str]] = {}
-            for run in runs:
-                for name, value in run.config.items():
-                    of_row.setdefault(name, set()).add(value)
-            for name, of_name in of_row.items():
-                values.setdefault(name, set()).add(frozenset(of_name))
-        settings |= {name for name, of_rows in values.items() if len(of_rows) > 1}
-    return sorted(settings - {*NAMES, *SHOWN_ELSEWHERE, *PLACES})
+    values_of_rows: dict[tuple[str, str], set[frozenset[str]]] = {}  # (cell, setting) -> the values of each row
+    for (_, cell), runs in runs_by_row_and_cell.items():
+        values: dict[str, set[str]] = {}
+        for run in runs:
+            for name, value in run.config.items():
+                values.setdefault(name, set()).add(value)
+        for name, of_row in values.items():
+            values_of_rows.setdefault((cell, name), set()).add(frozenset(of_row))
+    differing = {name for (_, name), of_rows in values_of_rows.items() if len(of_rows) > 1}
+    return sorted(differing - {*NAMES, *SHOWN_ELSEWHERE, *PLACES})
 
 
 def make_row_table(analysis: Analysis, links: Links) -> ReportTable:
@@ -284,13 +272,16 @@ def make_row_table(analysis: Analysis, links: Links) -> ReportTable:
     if any(links.label(name) != name for name in records):
         columns.append(TableColumn("id", text("algorithm")))
     for name in names:
-        if not _goes_without_saying(name, records):
+        if not _is_uninformative(name, records):
             columns.append(TableColumn(HEADS.get(name, name), prepared(name)))
     return make_table(caption, columns, records.values(), FILE, oracle=False)
 
 
-def _goes_without_saying(column: str, records: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return True if a column is empty, or every row is trained, or named as its method. records: by algorithm."""
+def _is_uninformative(column: str, records: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return True if every cell of a column is empty, or says what is usual: trained, or the method of that name.
+
+    records: algorithm -> cells by column.
+    """
     for algorithm, record in records.items():
         usual = {"kind": KINDS["train"], "method": algorithm}.get(column, "")
         if column in record and record[column].text not in ("", MISSING, usual):
@@ -299,10 +290,12 @@ def _goes_without_saying(column: str, records: Mapping[str, Mapping[str, Any]]) 
 
 
 def _row_cell(values: pd.Series[Any], name: str) -> TableCell:
-    """Return an algorithm's value over its cells: the sum of runs, the mean of other numbers, else the list."""
+    """Return an algorithm's value over all its cells: the sum of runs, the mean of other numbers, else all values."""
     if name == "num_runs":
         return number_cell(float(values.astype(float).sum()), 0)
     if name in DIGITS:
         numbers = values.dropna().astype(float)
         return number_cell(float(numbers.mean()) if len(numbers) else math.nan, DIGITS[name])
-    return text_cell(listed(KINDS.get(str(value), value) if name == "kind" else value for value in values))
+    if name == "kind":
+        values = values.map(lambda kind: KINDS.get(str(kind), kind))
+    return text_cell(join_values(values))

@@ -42,7 +42,7 @@ class Drawing(NamedTuple):
 
 @contextlib.contextmanager
 def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
-    """Begin to draw all figures that the result allows, in processes beside this one if there are processors for it."""
+    """Start drawing all figures that the result allows, in forks of this process if there are processors for it."""
     (folder / "figures").mkdir(exist_ok=True)
     for backend in ("pdf", "svg"):  # once, and not in each process
         importlib.import_module(f"matplotlib.backends.backend_{backend}")
@@ -118,7 +118,7 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
 
 
 def planned(analysis: Analysis) -> Iterator[PlannedFigure]:
-    """Yield all figures, which are drawn with their marks."""
+    """Yield all figures that the result allows; an oracle's are drawn with its mark."""
     for figure in _all(analysis):
         if analysis.rule.oracle and not figure.marked:
             yield figure._replace(draw=functools.partial(_draw_marked, figure.draw))
@@ -133,8 +133,8 @@ def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
 
 
 def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
-    """Yield the figures in their order; each is drawn when it is needed, so that only one is held at a time."""
-    make = functools.partial
+    """Yield the figures in the order of the page, before they are drawn: one is drawn and held at a time."""
     if len(analysis.algorithms) <= MOST_IN_DIAGRAM:
-        yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
+        draw_scores = functools.partial(scores.scores, analysis)
+        yield PlannedFigure("scores", draw_scores, "scores of the algorithms on the sets")
     yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))

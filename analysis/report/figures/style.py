@@ -141,10 +141,10 @@ def draw_picture(drawing: Path, path: Path) -> None:
 
 
 def fit(figure: Figure, bounds: Bbox, inches: float) -> Bbox:
-    """Make a figure at most so wide, as a paper prints it without scaling.
+    """Make a figure at most so wide, so that a paper prints it without scaling; return its new bounds.
 
-    The room between marks shrinks: axes follow by the figure's layout. If names leave no room for anything else the
-    letters become smaller. bounds: of the figure as it is laid out. Returns its bounds, laid out.
+    The axes shrink. If names then leave no room for anything else, letters become smaller. bounds: of the figure as it
+    is laid out.
     """
     wide, high = figure.get_size_inches()
     if wide <= inches and high <= MOST_HIGH:

@@ -84,8 +84,9 @@ def cells(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Analy
 def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything but figures."""
     folder = tmp_path_factory.mktemp("files")
-    for write in (data_files.write, latex_files.write, html.write):
-        write(cells, folder)
+    data_files.write(cells, folder)
+    latex_files.write(cells, folder)
+    html.prepare(cells, folder).write()
     return folder
 
 
@@ -139,7 +140,7 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
     ]
     assert conclusions.verdict(analysis) == "Nothing was tested: no set is left to compare on."
     assert "ranks.csv" in data_files.frames(analysis)
-    html.write(analysis, recorder.folder)
+    html.prepare(analysis, recorder.folder).write()
     page = (recorder.folder / "report.html").read_text()
     assert not re.search(r"\bnan\b", page)
     assert not re.search(r"</h2>\s*<h2", page), "a heading without a word below it"
@@ -189,7 +190,7 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
     text = "\n".join(said(analysis))
     assert "3 algorithms (a, b and c) on 2 data sets (plain, corrupted: 3 columns)" in text
     assert "Of corrupted the tests take corrupted." in printed_scores(analysis)
-    html.write(analysis, recorder.folder)
+    html.prepare(analysis, recorder.folder).write()
     assert '<th colspan="3">corrupted</th>' in (recorder.folder / "report.html").read_text()
 
 
@@ -302,5 +303,5 @@ def test_points_are_of_percentages_only(recorder: Recorder) -> None:
     text = "\n".join(said(analysis))
     assert not re.search(r"points (?!\(95% interval)", text)  # a rate's are
     assert "good is better than bad by 1.0 nats on average" in text
-    html.write(analysis, recorder.folder)
+    html.prepare(analysis, recorder.folder).write()
     assert "in practice (Bayes)" not in (recorder.folder / "report.html").read_text()

@@ -52,7 +52,7 @@ def render(study: Study, empty_store: Path, folder: Path) -> Report:
         patch.setenv("BIASBED_HOME", str(folder / "home"))
         study.log(recorder)
         analysis = compute(RunStore(recorder.uri), recorder.options(**{"names": "none"} | study.options))
-        html.write(analysis, folder)
+        html.prepare(analysis, folder).write()
     page = (folder / html.REPORT).read_text(encoding="utf-8")
     lines: list[str] = []
     section = ""

@@ -183,7 +183,7 @@ def alone(uri: str, study: str, **options: object) -> Analysis:
 
 def page(analysis: Analysis, folder: Path) -> str:
     """The report."""
-    html.write(analysis, folder)
+    html.prepare(analysis, folder).write()
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
