@@ -1,4 +1,4 @@
-"""Columns of the score table: the runs of one cell on one set, or a value derived of several sets."""
+"""Columns of the score table: a set's measure, or a value derived of several sets, for the runs of one cell."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from biasbed.errors import Failure
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a set's headline or a derived value, for the runs of one cell."""
+    """Column of the score table; its measure is `set_record.headline`."""
 
     name: str
     set_record: record.SetRecord  # as the cell's protocol has it
-    cell: str = ""
+    cell: str = ""  # empty without cells
     unit: str = measures.FRACTION
-    is_asked_for: bool = False  # shows another measure than its set's headline
+    is_asked_for: bool = False  # True if it shows another measure than its set's own headline (`measured_by`)
 
     @property
     def metric(self) -> record.MetricName:
-        """Metric whose values it shows."""
+        """Metric that it shows."""
         return headline(self.set_record)
 
     @property
@@ -47,7 +47,7 @@ class Column:
 
     @property
     def block(self) -> str:
-        """Data set that it is a part of; a set by itself is its own block."""
+        """Name of the data set that it is a part of; else its own name."""
         return self.set_record.block or self.name
 
     @property
@@ -78,31 +78,31 @@ def by_name(columns: Iterable[Column]) -> dict[str, Column]:
 
 
 def headline(tested: record.SetRecord) -> record.MetricName:
-    """Return the metric that stands for an evaluation set."""
+    """Return the metric that stands for an evaluation set, such as `test/accuracy/sketch`."""
     return _test_metric(tested.headline, tested.name)
 
 
-@cache
+@cache  # one object for each name, as rules ask for it for every run and set
 def _test_metric(measure: str, dataset: str) -> record.MetricName:
-    """Return one object for each name: rules ask for it for every run and set."""
     return record.MetricName("test", measure, dataset)
 
 
 def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Column | None:
-    """Return the column with another measure of its set, logged or derived; None if the set lacks it."""
+    """Return the column with another measure of its set, logged or derived; None if the set lacks the measure."""
     if measure == column.headline:
         return column
     tested = replace(column.set_record, headline=measure, chance=0.0, unit="")
-    derivation = protocol.derivation(str(headline(tested)))
-    if derivation is None and not (measure in tested.measures or measures.find_measure(measure).of_scores):
-        return None
-    description = measures.find_measure(measure) if derivation is None else derivation
+    description: record.Derived | measures.Measure | None = protocol.derivation(str(headline(tested)))
+    if description is None:
+        description = measures.find_measure(measure)
+        if measure not in tested.measures and not description.of_scores:
+            return None
     tested = replace(tested, higher_is_better=description.higher_is_better)
     return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
 
 
 def measured_columns(column: Column, names: Iterable[str], protocol: record.Protocol) -> dict[str, Column]:
-    """Return the column with each of the named measures that its set has, logged or derived, by measure."""
+    """Return measure -> the column with it, for those of the named measures that its set has (`measured_by`)."""
     columns = {}
     for name in names:
         with_measure = measured_by(column, name, protocol)
@@ -114,14 +114,14 @@ def measured_columns(column: Column, names: Iterable[str], protocol: record.Prot
 def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:
     """Return the metrics that may hold a measure of the column's set, the preferred one first.
 
-    measure: may be one that a paper gives beside a mean (`measures.SUMMARY`), named apart for each measure.
+    One that a paper gives beside a mean (`measures.SUMMARY`) is `test/std_over_runs/<set>` for the set's own headline,
+    and `test/std_over_runs/<set>:<measure>` for another measure.
     """
     plain = record.MetricName("test", measure, column.set_record.name)
     if measure not in measures.SUMMARY or not column.is_asked_for:
         return (plain,)
     of_measure = replace(plain, group=column.headline)
-    # A derived value has the set's number of runs, and no spread.
-    if measure == "num_runs":
+    if measure == "num_runs":  # which a derived value shares with its set
         return (of_measure, plain)
     return (of_measure,)
 
@@ -132,9 +132,9 @@ def unit_of(protocol: record.Protocol, tested: record.SetRecord) -> str:
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
-    """Return block -> the columns whose plain mean is its value, in their order.
+    """Return block -> its counted columns, whose plain mean is its value.
 
-    Those are the columns of a set, or derived value, with the block's name; by default all of the block. Raises Failure
+    If the block has a set or derived value of its own name, only that counts; else all its columns do. Raises Failure
     if they have different units or directions, hence no mean.
     """
     by_block: dict[str, list[Column]] = {}

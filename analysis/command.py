@@ -93,7 +93,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 
 def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> Path:
-    """Return the folder of the files: `output_dir`, by default one for each suite and study in biasbed's own folder."""
+    """Return the folder of the files: `output_dir`, or by default a folder for suite and study in biasbed's own."""
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().absolute()
     scope = analysis.collection.scope
@@ -101,7 +101,7 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
 
 
 def check_folder(target: Path) -> None:
-    """Raise UsageError, before any work is done, if a folder can't be written or holds what no result of ours left."""
+    """Raise UsageError if a folder can't be written, or holds files that are not of an earlier result."""
     existing = next(path for path in (target, *target.parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):  # /proc and the like look writable, also to root
@@ -118,7 +118,7 @@ def check_folder(target: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
-    """Yield an empty folder, which is removed at the end. Its copies can be read by whom the umask lets read."""
+    """Yield an empty folder that is removed at the end. It has the usual permissions, which its copies inherit."""
     with scratch_folder() as private:
         folder = private / "analysis"
         folder.mkdir()
@@ -126,10 +126,10 @@ def new_folder() -> Iterator[Path]:
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Copy the files into the target, and remove files there that an earlier analysis wrote and this one did not.
+    """Copy the files of a result into the target, and remove those of an earlier result that this one lacks.
 
-    Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two. A file is replaced whole: it
-    may also have a name elsewhere.
+    Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two. Files are replaced, not
+    overwritten, as they may have hard links elsewhere.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def _earlier_files(folder: Path) -> set[str]:
 
 
 def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: str, folder: Path) -> str:
-    """Log options and all files; return the run's id.
+    """Log options and all files to an MLflow run; return its id.
 
     No metrics are logged: pages would draw them beside those of trainings, and the tests are in files. Under `mlflow
     run` the run is the one that it opened and will end; else a new run.
@@ -179,7 +179,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
     attached = os.environ.get(commands.RUN)
     with guarded(store.uri):
         run_id = attached or _new_run(store, analysis)
-        if not attached:  # the status of a run whose command is killed before all is there
+        if not attached:
             _end_left_over(store, analysis)
         try:
             pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
@@ -200,7 +200,10 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
 
 
 def compared(analysis: Analysis) -> Comparison:
-    """Return the runs for MLflow's pages: our own, or if all are published, those of the rule."""
+    """Return the runs that MLflow's pages show: our own, or the published ones of the rule if there are no others.
+
+    They are found by study, and by what they are tested on, or else their protocol, if that is the same for all.
+    """
     scope, runs = analysis.collection.scope, analysis.collection.unpublished or analysis.collection.runs
     tags = dict(zip(STUDY, (scope.kind, scope.suite, scope.study), strict=True))
     for name, values in ((record.TESTED, {r.tested for r in runs}), (record.PROTOCOL_HASH, {r.protocol for r in runs})):
@@ -215,16 +218,17 @@ def compared(analysis: Analysis) -> Comparison:
 
 
 def _new_run(store: RunStore, analysis: Analysis) -> str:
+    """Open an MLflow run and return its id. Its tags are set at once, so that `_end_left_over` finds it if we die."""
     scope = analysis.collection.scope
-    identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
-    name = f"analysis-{scope.suite}-{scope.study}"  # MLflow runs start as RUNNING: by its tags it is ours if we die now
-    return str(store.client.create_run(identifier, tags=_tags(analysis), run_name=name).info.run_id)
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
+    name = f"analysis-{scope.suite}-{scope.study}"
+    return str(store.client.create_run(experiment, tags=_tags(analysis), run_name=name).info.run_id)
 
 
 def _end_left_over(store: RunStore, analysis: Analysis) -> None:
-    """End the new runs of this study's analyses that were killed before they had a status.
+    """Set the status of all RUNNING analyses of this study to KILLED: of those left over, and in advance of ours.
 
-    One that another command has opened just now gets its own status at its end.
+    So ours is right if this command is killed. A command that lives sets its run's status at its end.
     """
     for run in find_runs(store.uri, kind="analysis", study=analysis.collection.scope.study):
         if run.info.status == "RUNNING" and run.data.tags.get("mlflow.source.type") != "PROJECT":

@@ -20,20 +20,20 @@ from biasbed.errors import Failure, UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
 
-PERCENT_BESIDE = 10  # times a score of at most 1: so much more, on the same data set, is no such score
+PERCENT_BESIDE = 10  # a fraction and a percentage of one data set differ at least by this factor
 ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """ScoreUnit of the scores on one data set, and the factor from a score in the table to the stored one."""
+    """Unit of the scores on one data set, and the factor from a score in the table to the stored one."""
 
     unit: str
     factor: float = 1.0
 
 
 class UserDecisions:
-    """Decisions that a user brings, as `predictions.DecisionReader`."""
+    """Reader of a user's decisions on single items; see `predictions.DecisionReader`."""
 
     def __init__(self, answers: Mapping[tuple[str, str, str], ImageAnswers]) -> None:
         self._answers = answers
@@ -58,10 +58,10 @@ class UserDecisions:
 def gather_scores(
     scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: ScoreUnit = "auto"
 ) -> AnalysisInputs:
-    """Return the inputs: a run for each method and seed, a set for each data set.
+    """Return the inputs of an analysis of a user's table: a run for each method and seed, a set for each data set.
 
-    lower: data sets on which lower is better; None if that follows from their names. Raises UsageError for a data set
-    that the table lacks.
+    lower: data sets on which lower is better; None if that follows from their names. unit: of the scores; `auto` if it
+    follows from their size. Raises UsageError if `lower` names a data set that the table lacks.
     """
     lower_sets, lower_note = _find_lower(scores, lower)
     scales, unit_note = _find_scales(scores, lower_sets, unit)
@@ -101,12 +101,13 @@ def gather_scores(
 def _make_runs(
     scores: UserScores, protocol: record.Protocol, metrics: Mapping[str, str], scales: Mapping[str, Scale]
 ) -> tuple[list[Run], dict[str, History]]:
-    """Return a run for each method and seed, and the histories by run id."""
-    rows: dict[tuple[str, str], list[tuple[str, int, float]]] = {}
+    """Return a run for each method and seed, and run id -> history. metrics: data set -> metric of its scores."""
+    rows_of_runs: dict[tuple[str, str], list[tuple[str, int, float]]] = {}  # rows of `History`
     for method, dataset, seed, score in scores.table.itertuples(index=False, name=None):
-        rows.setdefault((method, seed), []).append((metrics[dataset], 0, score * scales[dataset].factor))
+        row = (metrics[dataset], 0, score * scales[dataset].factor)
+        rows_of_runs.setdefault((method, seed), []).append(row)
     runs, histories = [], {}
-    for (method, seed), values in rows.items():
+    for (method, seed), rows in rows_of_runs.items():
         run_id = f"{method}#{seed or 1}"  # no name of a method or data set
         run = Run(
             id=run_id,
@@ -124,12 +125,12 @@ def _make_runs(
             seed=seed,
         )
         runs.append(run)
-        histories[run_id] = History(run_id, values, is_settled=True)
+        histories[run_id] = History(run_id, rows, is_settled=True)
     return runs, histories
 
 
 def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: bool) -> record.SetRecord:
-    """Return the record of one data set; with decisions on items its headline is their accuracy."""
+    """Return the record of one data set. Its headline is the accuracy if there are decisions on its items."""
     items = [len(answers.right) for (_, dataset, _), answers in scores.answers.items() if dataset == name]
     measure = "accuracy" if items else record.slug(scores.measure)
     return record.SetRecord(
@@ -149,7 +150,10 @@ def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: b
 
 
 def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozenset[str], str]:
-    """Return the data sets on which lower is better, and a note if their names alone say so."""
+    """Return the data sets on which lower is better, and a note if that follows from names alone.
+
+    lower: named by the user. Raises UsageError for a data set that the table lacks.
+    """
     if lower is not None:
         lower = scores.named(lower)
         for name in lower:
@@ -165,7 +169,7 @@ def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozen
 
 
 def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
-    """Return a note on scores that look like fractions beside percentages, in one data set or between data sets."""
+    """Return a note on scores that look like fractions although the table is read as percentages; empty without any."""
     suspects = []
     for dataset, group in scores.table.groupby("dataset", sort=False)["score"]:
         values = group.to_numpy()
@@ -179,9 +183,9 @@ def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
 
 
 def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> tuple[dict[str, Scale], str]:
-    """Return the scale of each data set, and the note that says it.
+    """Return the scale of each data set, and a note on what was guessed.
 
-    Without a word of the user, data sets on which lower is better keep their own unit.
+    If the user names no unit, data sets on which lower is better keep their own.
     """
     kind, notes = (unit, []) if unit != "auto" else _guess_unit(scores, lower)
     is_named = scores.measure != "score" and (unit != "auto" or len(lower) == len(scores.datasets))
@@ -196,10 +200,9 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
 
 
 def _guess_unit(scores: UserScores, lower: frozenset[str]) -> tuple[str, list[str]]:
-    """Return the unit of the scores of which more is better, and what is to be said of that guess.
+    """Return the unit of the scores of which more is better, and notes on that guess.
 
-    They are fractions if all lie within 0 and 1, and percentages if all lie within 0 and 100: the plan then counts in
-    points.
+    `fraction` if all lie within 0 and 1, `percent` if all lie within 0 and 100, else `plain`.
     """
     if scores.answers:
         return "fraction", []
