@@ -61,7 +61,7 @@ def signed_rank_of_each(differences: Array, rope: float) -> list[Posterior]:
     first, second = np.triu_indices(d.shape[1])
     means = (d[:, first] + d[:, second]).T / 2
     is_above, is_below = _heaviside(means - rope), _heaviside(-means - rope)
-    weights = _weights(d.shape[1], SAMPLES)
+    weights = _weights(d.shape[1])
     wins = np.zeros((3, len(d)))
     num_parts = 1 + max(len(weights) * len(d) // AT_ONCE, len(weights) * len(first) // PRODUCTS)
     for part in np.array_split(weights, num_parts):
@@ -108,14 +108,14 @@ def verdict(posterior: Posterior, alpha: float) -> str:
 
 
 @cache
-def _weights(size: int, samples: int) -> Array:
-    """Draw Dirichlet weights, draws x sets; the first column is the pseudo-set."""
+def _weights(size: int) -> Array:
+    """Draw Dirichlet weights, `SAMPLES` x size: of the pseudo-set in the first column, then of the sets."""
     strength = np.ones(size)
     strength[0] = PRIOR_STRENGTH
-    return np.random.default_rng(SEED).dirichlet(strength, samples)
+    return np.random.default_rng(SEED).dirichlet(strength, SAMPLES)
 
 
 def _heaviside(values: Array) -> Array:
-    """Return 1 above zero, 1/2 at zero, else 0. Scores are rounded to nine digits, so smaller values are zero."""
+    """Return 1 above zero, 1/2 at zero, else 0. Scores have nine digits, so values below 1e-9 are zero."""
     result: Array = np.heaviside(np.where(np.abs(values) < 1e-9, 0.0, values), 0.5)
     return result

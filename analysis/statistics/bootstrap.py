@@ -50,10 +50,9 @@ class Resamples:
     """Counts of draws, one row per resample."""
 
     blocks: Array  # resamples x blocks
-    columns: Array  # resamples x columns: the column's share of its block's draws; all of them if it is the only one
-    within: Mapping[str, Array]  # block of several columns -> resamples x its columns, for the block on its own
-    # Algorithm -> resamples x runs for each element of `RowScores.together`.
-    runs: Mapping[str, tuple[CompactCounts, ...]]
+    columns: Array  # resamples x columns: the block's draws times the column's share of them
+    within: Mapping[str, Array]  # block of several columns -> resamples x its columns, if it is drawn once
+    runs: Mapping[str, tuple[CompactCounts, ...]]  # algorithm -> resamples x runs for each of `RowScores.parts`
 
     def mean(self, values: Array) -> Array:
         """Return each resample's mean of values (resamples x columns) over the drawn blocks and columns."""
@@ -64,16 +63,16 @@ class Resamples:
 def resample(rows: Mapping[str, RowScores], design: Design, number: int) -> Resamples:
     """Draw `number` resamples for these rows. Equal shapes and names in the same order give equal draws."""
     generator = np.random.default_rng(SEED)
-    blocks = _counts(generator, len(design.blocks), number)
+    blocks = _draw_counts(generator, len(design.blocks), number)
     runs = {}
     for name, row in rows.items():
-        runs[name] = tuple(_counts(generator, len(part), number).astype("float32") for part in row.parts)
+        runs[name] = tuple(_draw_counts(generator, len(part), number).astype("float32") for part in row.parts)
     parts = []
     for position, names in enumerate(design.blocks.values()):
         drawn = blocks[:, position]
         parts.append(_within(generator, drawn, len(names)) if len(names) > 1 else drawn[:, None])
-    alone = {block: _within(generator, np.ones(number), len(names)) for block, names in design.wide.items()}
-    return Resamples(blocks, np.ascontiguousarray(np.concatenate(parts, axis=1)), alone, runs)
+    within = {block: _within(generator, np.ones(number), len(names)) for block, names in design.wide.items()}
+    return Resamples(blocks, np.ascontiguousarray(np.concatenate(parts, axis=1)), within, runs)
 
 
 def _within(generator: np.random.Generator, drawn: Array, size: int) -> Array:
@@ -111,7 +110,7 @@ def intervals(rows: Mapping[str, RowScores], design: Design, draws: Resamples, a
 
 
 def _behind(row: RowScores) -> tuple[int, str]:
-    """Return the number of replicates, and the ids of the runs behind them."""
+    """Return the number of a row's replicates, and the ids of their runs, joined by blanks."""
     return len(row.scores), " ".join(row.ids(row.columns))
 
 
@@ -137,37 +136,36 @@ def improvements(
     return frame
 
 
-def interval(replicates: Array, alpha: float, size: int, samples: int = 1) -> tuple[float, float]:
+def interval(replicates: Array, alpha: float, size: int) -> tuple[float, float]:
     """Return the percentile interval at 1 - alpha, widened for a sample of `size` units; NaNs for fewer than two.
 
-    samples: the number of independent samples of that size whose mean it is; all their units tell of the spread.
     A percentile interval is short by the factor sqrt((n-1)/n) and uses normal quantiles in place of Student's; so the
     level alpha/2 becomes Phi(-sqrt(n/(n-1)) t_(n-1, 1-alpha/2)) (Hesterberg 2015).
     """
-    low, high = interval_of_each(replicates[None], alpha, size, samples)[0].tolist()
+    low, high = interval_of_each(replicates[None], alpha, size)[0].tolist()
     return low, high
 
 
-def interval_of_each(replicates: Array, alpha: float, size: int, samples: int = 1) -> Array:
+def interval_of_each(replicates: Array, alpha: float, size: int) -> Array:
     """Return `interval` of every row of replicates (rows x resamples): rows x 2."""
     if size < 2:
         return np.full((len(replicates), 2), math.nan)
-    level = _widened_level(alpha, size, samples)
+    level = _widened_level(alpha, size)
     result: Array = np.quantile(replicates, [level, 1 - level], axis=1).T
     return result
 
 
-@cache
-def _widened_level(alpha: float, size: int, samples: int) -> float:
-    """Return the share of resamples below an `interval`; cached, as there are few sizes and scipy is slow."""
+@cache  # there are few sizes, and scipy is slow
+def _widened_level(alpha: float, size: int) -> float:
+    """Return the share of resamples that lie below an `interval`."""
     from scipy import stats
 
-    stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, samples * (size - 1)))
+    stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, size - 1))
     return float(stats.norm.sf(stretched))
 
 
-def _counts(generator: np.random.Generator, size: int, number: int) -> Array:
-    """Count the draws of each of `size` units among `size` draws: resamples x size."""
+def _draw_counts(generator: np.random.Generator, size: int, number: int) -> Array:
+    """Draw `size` of `size` units with replacement, `number` times; return how often each was drawn: number x size."""
     return generator.multinomial(size, np.full(size, 1 / size), number).astype("float64")
 
 
@@ -230,14 +228,14 @@ def _win_rates(runs: Mapping[str, SortedRuns], counts: Mapping[str, CompactCount
 
     Ties count half, and the rate is 1/2 if no pair of runs was drawn. counts: runs x resamples.
     """
-    places = [_count_worse(runs[a], runs[b]) for a, b in family]
+    num_beaten = [_count_worse(runs[a], runs[b]) for a, b in family]
     rates = np.empty((len(family), next(iter(counts.values())).shape[1]))
     at_once = max(1, AT_ONCE // max(map(len, counts.values())))
     for start in range(0, rates.shape[1], at_once):
         part = slice(start, start + at_once)
         drawn = {name: _draw_runs(runs[name], counts[name][:, part]) for name in runs}
         for position, (a, b) in enumerate(family):
-            rates[position, part] = _win_rate(drawn[a], drawn[b], *places[position])
+            rates[position, part] = _win_rate(drawn[a], drawn[b], *num_beaten[position])
     return rates
 
 
@@ -247,6 +245,7 @@ def _with_all_runs(counts: Sequence[CompactCounts]) -> list[CompactCounts]:
 
 
 def _sort_runs(row: RowScores, column: str) -> SortedRuns:
+    """Return a row's finite scores on a column, sorted."""
     group = next(position for position, columns in enumerate(row.together) if column in columns)
     scores = row.parts[group][column].to_numpy()
     order = np.argsort(scores)[: np.isfinite(scores).sum()]  # NaN is last

@@ -31,7 +31,7 @@ class Design:
     blocks: Mapping[str, tuple[str, ...]]  # block -> the columns whose mean it is
     units: Mapping[str, str]  # block -> unit
     lower: frozenset[str]  # columns on which lower is better
-    shown: tuple[str, ...]  # all columns, also those that another column of their block represents
+    shown: tuple[str, ...]  # all columns that tables show, also those that no block counts
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,7 +60,10 @@ class Design:
         return Design(blocks, units, self.lower, tuple(itertools.chain.from_iterable(blocks.values())))
 
     def means(self, scores: pd.DataFrame) -> pd.DataFrame:
-        """Average columns to blocks (replicates x blocks); NaN if a replicate lacks a column of the block."""
+        """Return each replicate's means over the columns of a block, replicates x blocks; NaN if it lacks one.
+
+        scores: replicates x columns.
+        """
         means = {}
         for block, names in self.blocks.items():
             is_wide = len(names) > 1
@@ -68,7 +71,7 @@ class Design:
         return pd.DataFrame(means, index=scores.index)
 
     def reduced(self, values: pd.Series[float]) -> pd.Series[float]:
-        """Average one value per column to one per block."""
+        """Return the mean over the columns of each block, of one value per column."""
         # In NumPy for speed: resampling calls it thousands of times.
         ordered = values.reindex(list(self.columns)).to_numpy(dtype=float)
         ends = np.cumsum([len(names) for names in self.blocks.values()])
@@ -92,17 +95,17 @@ class RowScores:
 
     scores: pd.DataFrame  # replicates x columns, NaN if missing
     runs: pd.DataFrame  # the same shape: ids of runs
-    together: tuple[tuple[str, ...], ...]  # the columns, grouped by the trainings that they come from
-    mean_of: int = 0  # the number of runs if only their mean was published, else 0
+    together: tuple[tuple[str, ...], ...]  # the columns, grouped by the trainings that their scores come from
+    mean_of: int = 0  # number of runs if only their mean was published, else 0
 
     @property
     def replicates(self) -> pd.DataFrame:
-        """Scores for tests over runs; none if only a mean was published."""
+        """Scores that tests over runs take; no rows if only a mean was published."""
         return self.scores[:0] if self.mean_of else self.scores
 
     @property
     def num_runs(self) -> int:
-        """Number of runs behind a mean."""
+        """Number of runs, or of replicates, behind the row's means."""
         return self.mean_of or len(self.scores)
 
     @property
@@ -127,7 +130,7 @@ class RowScores:
         return tuple(self.scores[list(columns)].dropna(how="all") for columns in self.together)
 
     def ids(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Return the distinct runs behind these columns."""
+        """Return the ids of the runs behind these columns, each once."""
         names = list(columns)
         # Column by column, as choosing several columns of a frame by their names is slow.
         runs = np.column_stack([self.runs[name] for name in names])
@@ -156,7 +159,7 @@ def rows_of(runs: pd.DataFrame, columns: Collection[str]) -> dict[str, RowScores
 
 
 def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
-    """Return a method's scores as a table of replicates by sets, with the run that each is from."""
+    """Return the scores of one row. runs: its rows of the run table."""
     # Lists, as reading single texts of a frame is slow.
     datasets, run_ids, cells = runs["dataset"].tolist(), runs["run_id"].tolist(), runs["cell"].tolist()
     replicates = runs["replicate"].tolist()

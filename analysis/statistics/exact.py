@@ -184,6 +184,7 @@ def _doubled_ranks(values: Array) -> IntArray:
 
 
 def _two_sided(distribution: Array, observed: int) -> float:
+    """Return twice the smaller tail, at most 1. distribution: probability of 0, 1, ..."""
     tail = min(distribution[: observed + 1].sum(), distribution[observed:].sum())
     return float(min(1.0, 2 * tail))
 
@@ -212,7 +213,7 @@ def agreement_p(ranks: Array) -> float:
 
 
 def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
-    """Return `friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
+    """Return `friedman_p` of tables without ties, from their mean ranks (tables x algorithms)."""
     ranks = tuple(range(1, mean_ranks.shape[1] + 1))
     return _friedman_p(mean_ranks * num_sets, (ranks,) * num_sets)
 
@@ -233,19 +234,18 @@ def _friedman_null(rows: RankRows, is_exact: bool) -> Array:
     ranks = np.array(rows, dtype="float64")
     num_sets, k = ranks.shape
     if is_exact:
-        sums = ranks[:1]
+        sums = ranks[:1]  # the order of one set may stay, as only the sets' orders relative to it count
         for row in ranks[1:]:
             orders = np.array(list(itertools.permutations(row)))
             sums = (sums[:, None] + orders[None]).reshape(-1, k)
-    else:
-        generator = np.random.default_rng(0)
-        at_once = max(1, RANKS_AT_ONCE // ranks.size)
-        parts: list[Array] = []
-        for start in range(0, SAMPLE, at_once):
-            tables = np.broadcast_to(ranks, (min(at_once, SAMPLE - start), num_sets, k))
-            parts.append(_spread(generator.permuted(tables, axis=2).sum(axis=1)))
-        return np.sort(np.concatenate(parts))
-    return np.sort(_spread(sums))
+        return np.sort(_spread(sums))
+    generator = np.random.default_rng(0)
+    at_once = max(1, RANKS_AT_ONCE // ranks.size)
+    parts: list[Array] = []
+    for start in range(0, SAMPLE, at_once):
+        tables = np.broadcast_to(ranks, (min(at_once, SAMPLE - start), num_sets, k))
+        parts.append(_spread(generator.permuted(tables, axis=2).sum(axis=1)))
+    return np.sort(np.concatenate(parts))
 
 
 def _spread(sums: Array) -> Array:

@@ -70,19 +70,19 @@ class PairTest:
 
 @dataclass(frozen=True)
 class RankTests:
-    """Results of all tests on one choice of sets."""
+    """Results of all tests on one choice of sets: of two algorithms `pair`, of more `friedman` and Nemenyi's."""
 
-    setting: str  # one of the three above
+    setting: str  # ALL_SETS, COMPLETE or STRICT
     algorithms: tuple[str, ...]
     sets: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # sets that are not compared on
     alpha: float
     ranks: pd.DataFrame  # sets x algorithms, 1 = best
     oriented: pd.DataFrame  # scores of the same, negated where lower is better
-    skipped: str = ""  # the reason if there are no tests
+    skipped: str = ""  # the reason if there are no tests; empty if there are
     friedman: Friedman | None = None
     pair: PairTest | None = None
-    reach: power.DesignLimits | None = None
+    reach: power.DesignLimits | None = None  # what this design could show at all; None without tests
     noun: str = "set"  # word for a block: `set`, or `data set` if it has several columns
 
     @cached_property
@@ -298,26 +298,12 @@ def compare(
 ) -> RankTests:
     """Run all tests that the matrix (sets x algorithms) allows; `skipped` is the reason if it allows none.
 
-    noun: the word for a row in sentences.
+    left_out: sets that are not compared on. noun: the word for a set in sentences.
     """
     scores = scores.rename(index=str, columns=str)
     sets = [name for name in scores.index if name not in left_out]
     algorithms = tuple(scores.columns)
     scores = scores.loc[sets]
-    if not sets:
-        empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
-        reason = f"no {noun} is left to compare on"
-        return RankTests(
-            setting=setting,
-            algorithms=algorithms,
-            sets=(),
-            left_out=tuple(left_out),
-            alpha=alpha,
-            ranks=empty,
-            oriented=empty,
-            skipped=reason,
-            noun=noun,
-        )
     check_scores(scores)
     tests = RankTests(
         setting=setting,
@@ -327,7 +313,7 @@ def compare(
         alpha=alpha,
         ranks=rank(scores, lower_is_better),
         oriented=orient(scores, lower_is_better).round(DIGITS),
-        skipped=why_not_testable(scores, noun),
+        skipped=why_not_testable(scores, noun) if sets else f"no {noun} is left to compare on",
         noun=noun,
     )
     if tests.skipped:

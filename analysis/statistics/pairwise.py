@@ -69,7 +69,7 @@ class BlockMatrices(NamedTuple):
 
 
 def compute_now(thing: object, *names: str) -> None:
-    """Compute cached properties of a thing, which keeps them."""
+    """Compute these cached properties, which the thing keeps."""
     for name in names:
         getattr(thing, name)
 
@@ -80,7 +80,7 @@ class PairwiseResults:
     Frames have the columns of their modules, preceded by `setting` if they depend on it.
     """
 
-    # What takes long, the longest first. They share nothing but the inputs.
+    # Properties that take long, the longest first. They share nothing but the inputs.
     COSTLY = ("resampled", "limits", "on_sets", "bayesian", "stability", "wilcoxon", "plan")
 
     def __init__(
@@ -91,13 +91,16 @@ class PairwiseResults:
         rules: Callable[[], BlockMatrices],
         options: AnalyzeOptions,
     ) -> None:
-        """runs: run tables (`scores.run_table`) of all sets and of the strict setting."""
+        """comparisons: of all sets first. runs: run tables (`scores.run_table`) of all sets and of the strict setting.
+
+        rules: returns the score matrices of further selection rules.
+        """
         self._comparisons, self._runs, self._design = comparisons, runs, design
         self._rules, self._options = rules, options
 
     @contextlib.contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute beside this process what is not computed yet; everything is there when the block ends."""
+        """Compute all costly properties in forks while the block runs; they are there when it ends."""
         names = [name for name in self.COSTLY if name not in vars(self)]
         self._rules()
         compute_now(self, "_parts")  # here, and not in each process
@@ -119,11 +122,18 @@ class PairwiseResults:
 
     @cached_property
     def _rows_by_setting(self) -> list[dict[str, RowScores]]:
-        return _rows_by_setting(self._comparisons, self._runs, self._design)
+        """Scores of every algorithm for each comparison; `NO_SCORES` for an algorithm without any."""
+        empty = dict.fromkeys(self._comparisons[0].algorithms, NO_SCORES)
+        all_sets, strict = self._runs
+        rows = empty | rows_of(all_sets, self._design.shown)
+        if all(comparison.setting != STRICT for comparison in self._comparisons):
+            return [rows] * len(self._comparisons)
+        strict_rows = empty | rows_of(strict, self._design.shown)
+        return [strict_rows if comparison.setting == STRICT else rows for comparison in self._comparisons]
 
     @cached_property
     def _parts(self) -> list[_Setting]:
-        """Settings with tests over sets."""
+        """Settings with tests over sets; none if nothing is computed over sets."""
         parts = []
         for comparison, rows in zip(self._comparisons, self._rows_by_setting, strict=True):
             if not comparison.skipped and not self.skipped:
@@ -213,21 +223,6 @@ class PairwiseResults:
         return self._parts[0].plan()
 
 
-def _rows_by_setting(
-    comparisons: Sequence[RankTests], runs: tuple[pd.DataFrame, pd.DataFrame], design: Design
-) -> list[dict[str, RowScores]]:
-    """Return the scores of every algorithm in each comparison; `NO_SCORES` for one without any.
-
-    comparisons: of all sets first. runs: run tables of all sets and of the strict setting.
-    """
-    empty = dict.fromkeys(comparisons[0].algorithms, NO_SCORES)
-    rows = empty | rows_of(runs[0], design.shown)
-    if all(comparison.setting != STRICT for comparison in comparisons):
-        return [rows] * len(comparisons)
-    strict_rows = empty | rows_of(runs[1], design.shown)
-    return [strict_rows if comparison.setting == STRICT else rows for comparison in comparisons]
-
-
 class Resampled(NamedTuple):
     """Results that share the resamples of each setting."""
 
@@ -248,7 +243,7 @@ def _has_one_unit(design: Design) -> bool:
 
 
 def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:
-    """Return the control of the pairwise tests; None if all pairs are compared, as if it lacks a set."""
+    """Return the control of the pairwise tests; None if all pairs are compared, also if the control lacks a set."""
     is_compared = options.control_name in comparison.algorithms and len(comparison.algorithms) > 1
     return options.control_name if is_compared else None
 
@@ -279,6 +274,7 @@ class _Setting:
         return set(self.design.units.values()) == {measures.FRACTION}
 
     def wilcoxon(self) -> pd.DataFrame:
+        """Return `pairs.TEST_COLUMNS`, omnibus_significant and significant."""
         frame = pairs.compare_pairs(self.scores, self.control)
         allowed = self.comparison.significant
         return frame.assign(omnibus_significant=allowed, significant=allowed & (frame["p_holm"] < self.options.alpha))
@@ -289,6 +285,7 @@ class _Setting:
         return bootstrap.resample(self.rows, self.design, self.options.bootstrap)
 
     def effects(self) -> pd.DataFrame:
+        """Return `EFFECT_COLUMNS`."""
         frame = pairs.effects(self.scores, self.options.alpha, self.control)
         family = pairs.pairs(self.comparison.algorithms, self.control)
         improvements = bootstrap.improvements(self.rows, self.design, self.draws, self.options.alpha, family)
@@ -340,7 +337,7 @@ class _Setting:
 def _select(
     comparison: RankTests, rows: Mapping[str, RowScores], design: Design
 ) -> tuple[Design, dict[str, RowScores]]:
-    """Return the design and the rows of a comparison."""
+    """Return the design with the blocks of a comparison, and its rows with the columns of these."""
     compared = design.select_blocks(comparison.sets)
     return compared, {name: rows[name].select_columns(compared.columns) for name in comparison.algorithms}
 
@@ -378,6 +375,7 @@ def _intervals(
 def _intervals_of(
     design: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions, draws: bootstrap.Resamples | None = None
 ) -> pd.DataFrame:
+    """Return `bootstrap.INTERVAL_COLUMNS` of the rows with scores. draws: their resamples; None: they are drawn."""
     rows = {name: row for name, row in rows.items() if row.columns}
     if not design.blocks or not rows:
         return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))
@@ -389,11 +387,15 @@ def _intervals_of(
 def _stack(
     parts: Sequence[_Setting], compute: Callable[[_Setting], pd.DataFrame], columns: Sequence[str]
 ) -> pd.DataFrame:
+    """Compute a frame for each setting, and concatenate them (`_concat`)."""
     return _concat([(part.name, compute(part)) for part in parts], columns)
 
 
 def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the frames of all settings, with `setting` as first column; if empty, with the right columns."""
+    """Return the frames of all settings, one below the other, with `setting` as first column.
+
+    frames: (setting, frame). columns: of the result, also if there are no frames.
+    """
     named = [frame.assign(setting=setting)[["setting", *columns]] for setting, frame in frames]
     filled = [frame for frame in named if len(frame)]
     if not filled:

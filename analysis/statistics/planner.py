@@ -7,8 +7,9 @@ the others under a significant omnibus test, as the analysis requires.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,15 +201,16 @@ def detectable_pairs(differences: Array, level: float) -> list[float]:
 def _detectable_shift(drawn: Array, level: float) -> float:
     """Return `detectable_pairs` of one pair, from its drawn differences (sets x simulations)."""
     n = len(drawn)
-    # The test rejects in favour of the first when so many Walsh averages are positive (Tukey 1949), that is when the
-    # shift is above the negated one that is the last of so many, largest first.
+    # The rank sum of the positive differences is the number of positive Walsh averages (Tukey 1949). The test rejects
+    # in favour of the first from some number on, hence as soon as the shift exceeds the negated average at that place.
     first, second = np.triu_indices(n)
     averages = (drawn[first] + drawn[second]) / 2
-    number = int(np.flatnonzero(signed_rank_p(n)[len(first) // 2 + 1 :] < level)[0]) + len(first) // 2 + 1
-    needed = -np.partition(averages, len(first) - number, axis=0)[len(first) - number]
+    middle = len(first) // 2 + 1
+    number = middle + int(np.flatnonzero(signed_rank_p(n)[middle:] < level)[0])
+    needed_shifts = -np.partition(averages, len(first) - number, axis=0)[len(first) - number]
 
     def power_at(shift: float) -> float:
-        return float((needed < shift).mean())
+        return float((needed_shifts < shift).mean())
 
     return _smallest(power_at, float(drawn.std()))
 
@@ -235,22 +237,15 @@ def plan(model: VarianceModel, difference: float, alpha: float) -> pd.DataFrame:
 
     Without repeated runs in the model only one run is planned, since the effect of more is unknown.
     """
-    runs = NUM_RUNS if model.knows_runs else NUM_RUNS[:1]
-    rows = list(_plan_rows(model, difference, alpha, runs))
+    rows: list[tuple[object, ...]] = []
+    for num_sets, num_runs in itertools.product(NUM_SETS, NUM_RUNS if model.knows_runs else NUM_RUNS[:1]):
+        tables = draw(model, SIMULATIONS, num_sets, num_runs)
+        for procedure, smallest in procedures(model.num_algorithms, alpha).items():
+            achieved, error = 0.0, 0.0
+            if num_sets >= smallest:
+                achieved, error = power_of(tables, difference, alpha, procedure)
+            rows.append((num_sets, num_runs, difference, procedure, achieved, error, achieved >= TARGET))
     return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
-
-
-def _plan_rows(
-    model: VarianceModel, difference: float, alpha: float, runs: tuple[int, ...]
-) -> Iterator[tuple[object, ...]]:
-    for num_sets in NUM_SETS:
-        for num_runs in runs:
-            tables = draw(model, SIMULATIONS, num_sets, num_runs)
-            for procedure, smallest in procedures(model.num_algorithms, alpha).items():
-                achieved, error = (0.0, 0.0)
-                if num_sets >= smallest:
-                    achieved, error = power_of(tables, difference, alpha, procedure)
-                yield num_sets, num_runs, difference, procedure, achieved, error, achieved >= TARGET
 
 
 def cheapest(planned: pd.DataFrame, procedure: str) -> tuple[int, int] | None:

@@ -24,21 +24,21 @@ OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
 SAME, NOT_SHOWN, DIFFER = "not told apart", "not shown to differ", "they differ"
 
-PairClaim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
+PairClaim = tuple[str, str, str]  # test, a, b; the names are empty for the omnibus test
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
 CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips", "claims_that_flip")
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Comparisons of the same algorithms on the same sets, each with one thing changed."""
+    """Comparisons of the same algorithms on as many sets, each with one thing changed."""
 
     change: str  # leave_one_algorithm_out, leave_one_set_out, one_run_less, selection_rule, alpha
-    subjects: tuple[str, ...]  # per variant: the name of what is left out, or the new value
+    subjects: tuple[str, ...]  # per variant: name of what is left out, or the new value
     algorithms: tuple[str, ...]
     tables: exact.Array  # variants x sets x algorithms
     alpha: float
-    changed: int | None = None  # the only algorithm whose scores are others than in the unchanged comparison
+    changed: int | None = None  # position of the only algorithm whose scores differ from the unchanged comparison's
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PairTests:
 
 @dataclass(frozen=True)
 class Conclusions:
-    """Verdicts on all claims that variants can make."""
+    """Verdicts of variants on all claims that they can make."""
 
     claims: tuple[PairClaim, ...]
     signs: simulation.Verdicts  # testable variants x claims; 1 also where the omnibus test shows a difference
@@ -60,10 +60,10 @@ class Conclusions:
 
 
 def judge(variants: Variants, control: str | None, unchanged: PairTests | None = None) -> Conclusions:
-    """Return the verdicts on all claims. unchanged: tests of the comparison with nothing changed.
+    """Return the verdicts of variants, by the tests of the analysis: of two algorithms Wilcoxon's only.
 
-    Two algorithms are compared by Wilcoxon's test only, as in the analysis. If the control is left out, only Nemenyi's
-    test remains.
+    If the control is left out, only Nemenyi's test remains. unchanged: Wilcoxon's tests of the unchanged comparison,
+    which hold for pairs without the changed algorithm.
     """
     names = variants.algorithms
     _, num_sets, num_algorithms = variants.tables.shape
@@ -165,7 +165,7 @@ def variants(
 
 
 def make_variant(change: str, subject: str, scores: pd.DataFrame, alpha: float) -> Variants:
-    """Return one comparison as a variant. subject: what is left out, or the new value."""
+    """Return one changed comparison as `Variants`. subject: name of what is left out, or the new value."""
     return Variants(change, (subject,), tuple(map(str, scores)), scores.to_numpy(dtype="float64")[None], alpha)
 
 

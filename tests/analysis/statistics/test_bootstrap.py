@@ -87,8 +87,6 @@ def test_the_quantiles_are_those_of_student_and_small_samples() -> None:
     low, high = bootstrap.interval(replicates, 0.05, 5)
     assert high == pytest.approx(math.sqrt(5 / 4) * stats.t.ppf(0.975, 4), abs=0.01)
     assert low == pytest.approx(-high, abs=1e-6)
-    _, of_several = bootstrap.interval(replicates, 0.05, 5, samples=3)
-    assert of_several == pytest.approx(math.sqrt(5 / 4) * stats.t.ppf(0.975, 12), abs=0.01)
 
 
 def test_a_single_run_has_no_interval_on_a_set() -> None:
