@@ -161,7 +161,7 @@ def test_gains_of_what_is_better_lower_turn_round() -> None:
         lower = layouts.gain(values(is_higher=False, **errors), "b", "a", 0.05)
         assert higher
         assert lower
-        assert higher.of == lower.of != ""
+        assert higher.interval == lower.interval != ""
         assert (higher.value, higher.low, higher.high) == pytest.approx((lower.value, lower.low, lower.high))
         assert higher.low < higher.value < higher.high
 
@@ -175,7 +175,7 @@ def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
     assert layouts.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == layouts.Gain(-2.0, -3.0, -1.0, layouts.PAIRED)
     several = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
     assert several
-    assert several.of == layouts.IMAGES
+    assert several.interval == layouts.IMAGES
 
 
 def test_what_has_no_interval_says_so() -> None:
@@ -183,6 +183,6 @@ def test_what_has_no_interval_says_so() -> None:
         gain = layouts.gain(frame, "b", "a", 0.05)
         assert gain
         assert gain.value == 10
-        assert not gain.of
+        assert not gain.interval
         assert not gain.is_sure
     assert layouts.gain(values(a=[60.0]), "b", "a", 0.05) is None

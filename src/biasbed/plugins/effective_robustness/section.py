@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE = "effective_robustness.csv"
-FEW = 10  # rows whose names do not lie over each other in the figure
+FEW = 10  # rows that are all named in the figure, as their names do not lie over each other
 TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)  # percent
-LEAST = 4  # plain rows: with three, a line leaves one degree of freedom for the scatter
+LEAST = 4  # plain rows that a line takes: three leave one degree of freedom for the scatter
 COLUMNS = (
     *("reference", "dataset", "algorithm", "plain", "reference_accuracy", "accuracy", "predicted"),
     *("residual", "low", "high", "extrapolated", "slope", "intercept", "r2"),
@@ -111,16 +111,14 @@ class ProbitLine:
 
     @property
     def _residuals(self) -> np.ndarray:
-        """[n] residuals of the plain rows."""
+        """Residuals of the plain rows, [n]."""
         return self.y - (self.intercept + self.slope * self.x)
 
     @property
     def r2(self) -> float:
         """Coefficient of determination; NaN if all y are equal."""
         total = float(((self.y - self.y.mean()) ** 2).sum())
-        if total:
-            return 1 - float((self._residuals**2).sum()) / total
-        return math.nan
+        return 1 - float((self._residuals**2).sum()) / total if total else math.nan
 
     def margin(self, x: float, alpha: float) -> float:
         """Return half the width of the prediction interval for one further plain row at x (t, n - 2)."""
@@ -135,7 +133,8 @@ class ProbitLine:
     def is_far(self, x: float) -> bool:
         """Return True if x lies outside the plain rows' range by more than its width."""
         low, high = float(self.x.min()), float(self.x.max())
-        return not low - (high - low) <= x <= high + (high - low)
+        width = high - low
+        return not low - width <= x <= high + width
 
 
 def effective_table(
@@ -143,8 +142,9 @@ def effective_table(
 ) -> pd.DataFrame:
     """Return `COLUMNS`, a row for each pair of sets and each algorithm that has both; empty if no pair is asked for.
 
-    means: sets x algorithms, percent. residual: accuracy - predicted, in points; low, high: its interval if the row is
-    one further plain one. Raises UsageError for unknown names, sets without accuracies, and too few plain rows.
+    residual: accuracy - predicted, in points; low, high: its interval, by the prediction interval of one further plain
+    row. means: sets x algorithms, percent. Raises UsageError for unknown names, sets without accuracies, and too few
+    plain rows.
     """
     pairs = () if options.effective == "none" else options.effective
     frames = [_compare_pair(means, *_parse_pair(pair, sets), options, alpha) for pair in pairs]
@@ -154,7 +154,7 @@ def effective_table(
 
 
 def _parse_pair(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
-    """Return (reference, shifted set) of `<reference>:<set>`."""
+    """Return the names (reference, shifted set) of `<reference>:<set>`. Raises UsageError if they are no such pair."""
     columns = by_name(sets)
     names = pair.split(":")
     if len(names) != 2:
@@ -172,7 +172,7 @@ def _parse_pair(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
 def _compare_pair(
     means: pd.DataFrame, reference: str, shifted: str, options: EffectiveOptions, alpha: float
 ) -> pd.DataFrame:
-    """Fit the baseline of a pair of sets, and return each row's accuracy above it."""
+    """Return `COLUMNS` of one pair of sets: fit the line through the plain rows, and compare each row with it."""
     from scipy import stats
 
     accuracies = means.loc[[reference, shifted]].astype(float)
@@ -183,11 +183,11 @@ def _compare_pair(
     line = ProbitLine.through(x[plain].to_numpy(), y[plain].to_numpy())
     rows = []
     for name in complete:
-        middle, margin = line.at(x[name]), line.margin(x[name], alpha)
-        probits = (middle, middle - margin, middle + margin)
-        predicted, low, high = (100 * float(stats.norm.cdf(probit)) for probit in probits)
+        probit, margin = line.at(x[name]), line.margin(x[name], alpha)
+        bounds = np.array([probit, probit - margin, probit + margin])
+        predicted, lowest, highest = (100 * stats.norm.cdf(bounds)).tolist()  # of a plain row
         on_reference, accuracy = accuracies[name].tolist()
-        residuals = (accuracy - predicted, accuracy - high, accuracy - low)
+        residuals = (accuracy - predicted, accuracy - highest, accuracy - lowest)
         fit = (line.is_far(x[name]), line.slope, line.intercept, line.r2)
         about = (reference, shifted, name, name in plain)
         rows.append((*about, on_reference, accuracy, predicted, *residuals, *fit))
@@ -195,9 +195,9 @@ def _compare_pair(
 
 
 def _plain_rows(options: EffectiveOptions, names: Collection[str], complete: Collection[str], pair: str) -> list[str]:
-    """Return the rows that the line goes through. Raises UsageError if they are unknown or too few.
+    """Return the rows that the line goes through: those of `plain=` with both accuracies.
 
-    complete: rows with both accuracies.
+    complete: rows with both. Raises UsageError if plain rows are unknown or too few.
     """
     plain = () if options.plain == "none" else options.plain
     for name in plain:
@@ -259,15 +259,16 @@ def make_pair_table(rows: pd.DataFrame, analysis: Analysis, links: Links) -> Rep
 
 
 def _kind(row: TableRecord) -> TableCell:
+    """Show if a row is plain, or too far from the plain ones."""
     if row["plain"]:
         return text_cell("plain")
     return text_cell("extrapolated" if row["extrapolated"] else "")
 
 
 def scatter(analysis: Analysis, frame: pd.DataFrame) -> Figure:
-    """Draw one pair of sets. Rows outside the band have names; if there are few, all have.
+    """Draw accuracies on two sets against each other, with the line and its band. frame: `COLUMNS` of the pair.
 
-    frame: rows of `COLUMNS`.
+    Rows outside the band are named; if there are few, all are.
     """
     from scipy import stats
 
@@ -298,28 +299,27 @@ def scatter(analysis: Analysis, frame: pd.DataFrame) -> Figure:
         axes.annotate(
             analysis.label(str(name)), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444"
         )
-    _probit(axes, "x", x)
-    _probit(axes, "y", y)
+    _set_percent_axis(axes, "x", x)
+    _set_percent_axis(axes, "y", y)
     axes.set_xlabel(f"accuracy on {analysis.label(first['reference'])}, percent (probit scale)")
     axes.set_ylabel(f"accuracy on {analysis.label(first['dataset'])}, percent (probit scale)")
     figure.legend_below(*axes.get_legend_handles_labels(), SMALL)
     return figure
 
 
-def _probit(axes: Axes, which: str, values: np.ndarray) -> None:
-    """Set ticks in percent."""
+def _set_percent_axis(axes: Axes, axis: str, probits: np.ndarray) -> None:
+    """Set limits and ticks of an axis of probits, with labels in percent. axis: x or y."""
     from scipy import stats
 
-    margin = 0.08 * max(float(np.ptp(values)), 0.1)
-    low, high = values.min() - margin, values.max() + margin
-    marks = [tick for tick in TICKS if low <= stats.norm.ppf(tick / 100) <= high]
-    places = [float(stats.norm.ppf(tick / 100)) for tick in marks]
-    labels = [f"{tick:g}" for tick in marks]
-    if which == "x":
+    margin = 0.08 * max(float(np.ptp(probits)), 0.1)
+    low, high = probits.min() - margin, probits.max() + margin
+    positions = {f"{tick:g}": float(stats.norm.ppf(tick / 100)) for tick in TICKS}
+    shown = {label: position for label, position in positions.items() if low <= position <= high}
+    if axis == "x":
         axes.set_xlim(low, high + 2 * margin)  # room for names
-        axes.set_xticks(places, labels)
+        axes.set_xticks(list(shown.values()), list(shown))
     else:
         axes.set_ylim(low, high)
-        axes.set_yticks(places, labels)
+        axes.set_yticks(list(shown.values()), list(shown))
     axes.grid(color="#ececec", lw=0.7)
     axes.set_axisbelow(True)

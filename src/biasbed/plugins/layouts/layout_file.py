@@ -44,7 +44,7 @@ from biasbed.system import formats
 from biasbed.system.formats import ByName, Format
 
 FOLDER = Path(__file__).with_name("tables")
-DIGITS = 1  # of what is printed where nothing tells its rounding
+DIGITS = 1  # after the point, of a printed number whose rounding is not known
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class PrintedNumber:
 
 
 def _parse_number(value: Any) -> PrintedNumber:
+    """Return a number of a YAML file with the digits that it is written with. Raises ValueError for other values."""
     if not isinstance(value, int | float):
         raise ValueError("should be a number")
     return PrintedNumber(float(value), len(str(value).partition(".")[2]))
@@ -68,7 +69,7 @@ class LayoutColumn(Format):
     measure: str = Field("headline", description="measure of that set (headline: its own)")
 
     def shows(self, column: Column) -> bool:
-        """Return True if this is the column of its set, or the column itself."""
+        """Return True if `set` names this column of the score table, by its set or its own name."""
         return self.set in (column.set_record.name, column.name)
 
     def measure_of(self, tested: record.SetRecord) -> str:
@@ -85,7 +86,7 @@ class Hypothesis(Format):
     over: str = Field(min_length=1, description="row that differs in nothing but this property")
 
 
-# A text that may also be a number or a date.
+# Text that YAML may read as a number, a date or nothing.
 RowLabel = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
 PrintedValue = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
 
@@ -130,17 +131,15 @@ class TableLayout(Format):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Rows whose numbers the table needs."""
+        """Rows whose numbers the table needs: its own, or those of its hypotheses."""
         names = dict.fromkeys(self.rows)
         for hypothesis in self.hypotheses.values():
             names |= dict.fromkeys((hypothesis.over, hypothesis.row))
         return tuple(names)
 
     def shown(self, measure: str, value: float) -> float:
-        """Return the number that the table shows for a percentage."""
-        if self.is_error(measure):
-            return 100 - value
-        return value
+        """Return the number that the table shows for a value of a measure: 100 - value if it shows errors."""
+        return 100 - value if self.is_error(measure) else value
 
     def is_error(self, measure: str) -> bool:
         """Return True if the table shows this measure as an error."""
@@ -157,15 +156,14 @@ class TableLayout(Format):
             stored = run.metrics(paper.protocol)
             stored |= derived.values(paper.protocol.derived, stored)
             for head, column in self.columns.items():
-                printed, tested = self.printed.get(head, {}).get(run.algorithm), sets.get(column.set)
-                if printed is not None:
-                    numbers[run.algorithm, head] = printed
-                elif tested is not None:
-                    measure = column.measure_of(tested)
-                    number = _find_number(stored, record.MetricName("test", measure, tested.name))
+                if column.set in sets:
+                    measure = column.measure_of(sets[column.set])
+                    number = _find_number(stored, record.MetricName("test", measure, column.set))
                     if number is not None:
                         shown = self.shown(measure, number.value)
                         numbers[run.algorithm, head] = PrintedNumber(shown, number.digits)
+                if run.algorithm in self.printed.get(head, {}):  # wins
+                    numbers[run.algorithm, head] = self.printed[head][run.algorithm]
         return numbers
 
     def source_set(self, head: str) -> record.SetRecord | None:
@@ -175,17 +173,20 @@ class TableLayout(Format):
 
 
 def _find_number(stored: Mapping[str, float], name: record.MetricName) -> PrintedNumber | None:
-    """Return a published value in percent or its unit, with the digits that its rounding tells."""
+    """Return a published value in percent or its unit, with the digits that its rounding tells; None without it.
+
+    stored: a paper's metrics. Its rounding is that of the measure, else that of the set.
+    """
     value = stored.get(str(name))
     if value is None:
         return None
-    names = (
-        record.MetricName("test", "rounding", name.set, name.measure),
-        record.MetricName("test", "rounding", name.set),
-    )
-    rounding = next((stored[str(key)] for key in names if str(key) in stored), math.nan)
     scale = measures.scale(measures.find_measure(name.measure).unit)
-    digits = DIGITS if math.isnan(rounding) else max(0, round(-math.log10(2 * scale * rounding)))
+    digits = DIGITS
+    of_set = record.MetricName("test", "rounding", name.set)
+    of_measure = record.MetricName("test", "rounding", name.set, name.measure)
+    rounding = stored.get(str(of_measure), stored.get(str(of_set), math.nan))
+    if not math.isnan(rounding):
+        digits = max(0, round(-math.log10(2 * scale * rounding)))
     return PrintedNumber(scale * value, digits)
 
 
@@ -204,7 +205,10 @@ def describe() -> Iterator[tuple[str, str]]:
 
 
 def read(name: str) -> TableLayout:
-    """Read a layout of ours by its name, or a user's by its file. Raises UsageError of one line for a wrong file."""
+    """Read a layout of biasbed by its name, or a user's by its file.
+
+    Raises UsageError for an unknown name or a wrong file.
+    """
     path = Path(name).expanduser()
     if not name.endswith((".yaml", ".yml")):
         path = FOLDER / f"{name}.yaml"
@@ -216,6 +220,7 @@ def read(name: str) -> TableLayout:
 
 
 def _check_names(part: str, kind: str, names: Iterable[str], valid: Collection[str]) -> None:
+    """Raise ValueError if one of the names in a part of the file is not a valid column or row."""
     for name in names:
         if name not in valid:
             raise ValueError(f"{part}.{name}: there is no such {kind}{nearest(name, valid)}")

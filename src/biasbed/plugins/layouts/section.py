@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FILE = "layouts.csv"
 # value: as the table shows it, so an error if it shows errors.
 COLUMNS = ("layout", "row", "column", "run_id", "measure", "value", "higher_is_better", "images")
-RUNS, PAIRED, IMAGES = "runs", "paired images", "images"  # what an interval is of
+RUNS, PAIRED, IMAGES = "runs", "paired images", "images"  # kinds of intervals
 INTERVALS = {
     RUNS: "over runs (Welch's t)",
     PAIRED: "for one run each, over the images that both classified (bootstrap); it says nothing about other seeds",
@@ -109,10 +109,10 @@ def requested(options: AnalyzeOptions) -> tuple[TableLayout, ...]:
 
 
 def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequence[Column]) -> pd.DataFrame:
-    """Return `COLUMNS`: a row for each layout, its rows and columns, and each run that the rule chose there.
+    """Return `COLUMNS`: a line for each layout, its rows and columns, and each run that the rule chose there.
 
-    selected: choices of the rule in use. Raises UsageError for a layout none of whose rows
-    is there, and for a set that several columns show.
+    selected: choices of the rule in use. Raises UsageError for a layout none of whose rows is there, and for a set that
+    several columns of the score table show.
     """
     lines: list[tuple[object, ...]] = []
     for layout in layouts:
@@ -125,6 +125,7 @@ def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequ
 
 
 def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> None:
+    """Raise UsageError if a column of the layout is ambiguous, or if none of its rows is there."""
     for head in layout.columns.values():
         cells = [column.cell for column in sets if head.shows(column)]
         if len(cells) > 1:
@@ -135,16 +136,15 @@ def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -
 
 
 def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
-    """Return a line for each row that the runs lack, with the command that makes it."""
+    """Return a line for each row that the runs lack: why no run can fill it, or the command that trains it."""
     lines = []
     for name in layout.needed:
         if name in rows:
             continue
-        command = ""
-        if layout.study:
+        way = layout.lacking.get(name, "")
+        if name not in layout.lacking and layout.study:
             settings = {"table": layout.study, "data_dir": "<folder>", "algorithms": name}
-            command = commands.typed("benchmark", settings)
-        way = layout.lacking.get(name, command)
+            way = commands.typed("benchmark", settings)
         lines.append(f"{name}: {way}" if way else name)
     return lines
 
@@ -177,22 +177,23 @@ class Gain:
     value: float
     low: float = math.nan
     high: float = math.nan
-    of: str = ""  # kind of the interval; empty without one
+    interval: str = ""  # kind of the interval: RUNS, PAIRED or IMAGES; empty without one
 
     @property
     def is_sure(self) -> bool:
         """True if 0 is outside the interval."""
-        return bool(self.of) and not self.low <= 0 <= self.high
+        return bool(self.interval) and not self.low <= 0 <= self.high
 
 
 def gain(
     frame: pd.DataFrame, row: str, other_row: str, alpha: float, paired: pd.DataFrame | None = None
 ) -> Gain | None:
-    """Return the gain of a row over another, from the values of one column; None if one of the two has none.
+    """Return the gain of a row over another on one column; None if one of the two has no value.
 
     With two runs of each the interval is Welch's, over runs. With fewer only accuracies have one, over images: from the
-    decisions on each image (paired: `single_runs.COLUMNS`, of this column), else as if the two had been tested on
-    different images (`independent`).
+    decisions on each image, else as if the two had been tested on different images (`independent`).
+
+    frame: `COLUMNS` of the column. paired: `single_runs.COLUMNS` of the column.
     """
     sides = [frame.loc[frame["row"] == name, "value"].to_numpy(dtype="float64") for name in (row, other_row)]
     if not all(map(len, sides)):
@@ -214,13 +215,14 @@ def gain(
 
 def _turn(sign: int, low: float, high: float) -> tuple[float, float]:
     """Return the bounds of the difference times the sign, the lower one first."""
-    if sign > 0:
-        return (low, high)
-    return (-high, -low)
+    return (low, high) if sign > 0 else (-high, -low)
 
 
 def _find_paired(paired: pd.DataFrame | None, row: str, other_row: str) -> tuple[float, float] | None:
-    """Return the interval of the difference of two rows with one run, over the images that both have decided on."""
+    """Return the interval of the difference of two rows with one run, over the images that both classified.
+
+    None if their decisions were not compared. paired: `single_runs.COLUMNS` of one column.
+    """
     for line in () if paired is None else paired.to_dict("records"):
         if (line["num_runs_a"], line["num_runs_b"]) == (1, 1):
             if (line["a"], line["b"]) == (row, other_row):
@@ -237,9 +239,7 @@ def printed_gain(layout: TableLayout, head: str, row: str, other_row: str, alpha
         return None
     first, second = printed[row, head].value, printed[other_row, head].value
     tested = layout.source_set(head)
-    measure = ""
-    if tested:
-        measure = layout.columns[head].measure_of(tested)
+    measure = layout.columns[head].measure_of(tested) if tested else ""
     is_higher = measures.find_measure(measure).higher_is_better and not layout.is_error(measure)
     sign = 1 if is_higher else -1
     difference, images = round(sign * (first - second), DIGITS), tested.images if tested else 0
@@ -303,7 +303,7 @@ def _score_cells(
     head: str,
     links: Links,
 ) -> dict[str, TableCell]:
-    """Return a column's cells by row, the best of ours in bold; they are sorted by our number, else the paper's."""
+    """Return a column's cells by row: our mean, beside it the printed number; the best of ours is bold."""
     cells, means = {}, {}
     for row in layout.rows:
         ours = values.loc[values["row"] == row, "value"].astype(float)
@@ -325,7 +325,8 @@ def _score_cells(
             href=links.to_algorithm(row),
         )
     if len(means) > 1:
-        best = number((max if bool(values["higher_is_better"].iloc[0]) else min)(means.values()))
+        choose = max if values["higher_is_better"].iloc[0] else min
+        best = number(choose(means.values()))
         for row in means:
             cells[row] = cells[row]._replace(bold=cells[row].text == best)
     return cells
@@ -356,7 +357,7 @@ def _gain_cells(
 def _our_gain(
     analysis: Analysis, layout: TableLayout, values: pd.DataFrame, pair: Hypothesis, head: str
 ) -> Gain | None:
-    """Return the gain of our own runs on a column; None if one of the two rows has none."""
+    """Return the gain of our own runs on a column; None if one of the two rows has no run."""
     paired = analysis.data(SINGLE_RUNS).table
     of_set = paired[paired["dataset"] == layout.columns[head].set]
     return gain(values, pair.row, pair.over, analysis.alpha, of_set)
@@ -365,11 +366,11 @@ def _our_gain(
 def _gain_texts(gain: Gain) -> tuple[str, str]:
     """Return the value and its interval; the latter empty if there is none."""
     value, low, high = (f"{round(number, 1) + 0.0:+.1f}" for number in (gain.value, gain.low, gain.high))
-    return value, f"[{low} to {high}]" if gain.of else ""
+    return value, f"[{low} to {high}]" if gain.interval else ""
 
 
 def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> str:
-    """Say what the cells are."""
+    """Say what the cells of a table of rows are."""
     parts = []
     if len(frame):
         error, run = wording.error_name(analysis), wording.replicate_noun(analysis)
@@ -388,11 +389,11 @@ def _describe_gains(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame
             ours.append(_our_gain(analysis, layout, frame[frame["column"] == head], pair, head))
             theirs.append(printed_gain(layout, head, pair.row, pair.over, analysis.alpha))
     gains = [gain for gain in (*ours, *theirs) if gain]
-    kinds = dict.fromkeys(gain.of for gain in gains if gain.of)
+    kinds = dict.fromkeys(gain.interval for gain in gains if gain.interval)
     intervals = "; ".join(INTERVALS[kind] for kind in kinds) or "no interval is known"
     level = f"{100 * (1 - analysis.alpha):g}"
     parts = [f"Gain of one row over another in points; above 0 is better, also for errors. {level} %: {intervals}."]
-    if any(not gain.of for gain in gains):
+    if any(not gain.interval for gain in gains):
         parts.append("Measures that are no share of images have no interval: one number does not show its scatter.")
     parts.append("Bold: 0 is outside the interval, which is of this pair and set alone.")
     if layout.source:
@@ -402,7 +403,7 @@ def _describe_gains(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame
 
 
 def _list_cells(layout: str, table: ReportTable) -> Iterator[dict[str, str]]:
-    """Yield a line per row and column: our and the printed number as shown; about: interval or deviation."""
+    """Yield a line of layouts.csv per row and column: our number, its interval or deviation, and the printed one."""
     for name, *cells in table.rows:
         for column, cell in zip(table.columns[1:], cells, strict=True):
             yield {
