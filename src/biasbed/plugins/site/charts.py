@@ -1,6 +1,6 @@
-"""Charts of pages: a value with its interval for each row, placed in percent of the width.
+"""Charts of the results site: a value with its interval for each row, placed in percent of the chart's width.
 
-Each row has its name and numbers above its bar, so a chart is read at any width, and its numbers show on hover.
+Each row has its name and numbers above its bar, so that a chart can be read at any width.
 """
 
 from __future__ import annotations
@@ -77,10 +77,9 @@ def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False)
         return round(PADDING + (100 - 2 * PADDING) * (number - start) / ((end - start) or 1.0), 2)
 
     placed = []
-    for position, mark in enumerate(marks):
-        placed.append(
-            PlacedMark(mark, ROW * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
-        )
+    for row, mark in enumerate(marks):
+        value, low, high = map(position_of, (mark.value, mark.low, mark.high))
+        placed.append(PlacedMark(mark, ROW * row, value, low, high))
     ticks = [GridLine(position_of(float(number)) or 0.0, f"{number:g}") for number in numbers]
     bottom = ROW * len(marks)
     return Chart(caption, placed, ticks, bottom + AXIS, bottom)
@@ -90,29 +89,29 @@ def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False)
 
 
 def set_chart(analysis: Analysis, name: str) -> Chart | None:
-    """Return every method's score on one set, the best first; the bar is what the table shows beside it.
+    """Return the chart of every method's score on one set, the best first; None without scores.
 
     The caption has the number of runs; if methods differ in it, every row has its own.
     """
     cells = {algorithm: analysis.cells[algorithm, name] for algorithm in analysis.algorithms}
     is_higher = next(column.higher_is_better for column in analysis.sets if column.name == name)
     shown = [algorithm for algorithm in cells if not math.isnan(cells[algorithm].mean)]
-    numbers = {cells[algorithm].num_runs for algorithm in shown}
+    run_counts = {cells[algorithm].num_runs for algorithm in shown}
     marks = []
     for algorithm in sorted(shown, key=lambda algorithm: cells[algorithm].mean, reverse=is_higher):
         cell = cells[algorithm]
         text = cell_text(cell)
-        if len(numbers) > 1:
+        if len(run_counts) > 1:
             text += f", {wording.count(cell.num_runs, 'run')}"
         marks.append(Mark(analysis.label(algorithm), text, cell.mean, *_bar(cell)))
     caption = "Scores; the bar is the interval of the table, or the ± where there is none"
-    if len(numbers) == 1:
-        caption += f"; {wording.count(numbers.pop(), 'run')} each"
+    if len(run_counts) == 1:
+        caption += f"; {wording.count(run_counts.pop(), 'run')} each"
     return make_chart(f"{caption}.", marks)
 
 
 def rank_set_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
-    """Return the ranks that each algorithm can have, its average rank as the point."""
+    """Return the chart of the ranks that each algorithm can have, with its average rank as the point."""
     marks = []
     for name, ranks in comparison.rank_sets.items():
         average = comparison.mean_ranks[name]
@@ -123,14 +122,14 @@ def rank_set_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
 
 
 def _bar(cell: Cell) -> tuple[float, float]:
-    """Return the ends of a cell's bar; NaN without interval and spread."""
+    """Return the ends of a cell's bar: its interval, else mean ± spread; NaN without either."""
     if math.isnan(cell.interval[0]):
         return cell.mean - cell.std, cell.mean + cell.std
     return cell.interval
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell in one line."""
+    """Return a cell of the table of scores in one line: `71.2 ±0.4 (70.1 to 72.3)`."""
     shown = score_cell(cell)
     interval = f"({shown.interval})" if shown.interval else ""
     return " ".join(filter(None, [shown.text, shown.spread, interval]))

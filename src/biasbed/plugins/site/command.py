@@ -28,7 +28,7 @@ from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder
 from biasbed.tracking.server import resolve_uri
 
-KINDS = ("train", "published", *TESTED)  # searches have no table of their own: their winners are trained again
+KINDS = ("train", "published", *TESTED)  # kinds of runs; a search has no table, as its winners are trained again
 
 
 def site(options: SiteOptions) -> Path:
@@ -61,7 +61,10 @@ def site(options: SiteOptions) -> Path:
 
 
 def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], list[str]]:
-    """Return an analysis for all runs that may be ranked together, and why others can't be analysed."""
+    """Return the analyses, one for all runs that may be ranked together; and for others why they can't be analysed.
+
+    Raises UsageError for an unknown study, Failure if nothing can be analysed.
+    """
     runs = _finished_runs(store)
     if not runs:
         raise Failure(
@@ -71,9 +74,9 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
         )
     rankings, left_out = [], []
     for study_runs in _studies(runs, options):
-        for wanted_runs in _split_into_tables(study_runs):
+        for table_runs in _split_into_tables(study_runs):
             try:
-                ranking = _rank(store, wanted_runs, options)
+                ranking = _rank(store, table_runs, options)
             except (Failure, UsageError) as failure:
                 scope = study_runs[0].scope
                 left_out.append(f"{scope.study} ({scope.suite}): {first_line(failure)}")
@@ -96,11 +99,16 @@ def _finished_runs(store: RunStore) -> list[Run]:
 
 
 def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
-    """Yield the runs of each study, by suite and study. Raises UsageError for a study that no run has."""
+    """Yield the runs of each study that is asked for, by suite and study.
+
+    Raises UsageError for a study that no run has.
+    """
     present = distinct(runs, "study")
-    names = set(present if options.studies == "all" else ())
-    if not isinstance(options.studies, str):
-        names |= set(options.studies)
+    names: set[str] = set()
+    if options.studies == "all":
+        names = set(present)
+    elif options.studies != "none":
+        names = set(options.studies)
     for name in sorted(names):
         if name not in present:
             raise UsageError(
@@ -115,34 +123,34 @@ def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
 
 
 def _split_into_tables(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Yield the runs of a study that may be in one table.
+    """Yield the runs of a study that may be in one table, table by table.
 
-    Published numbers are split by protocol and selection rule. Trainings are split by protocol if some cell has
-    several; cells of their own may each have one. Models that were only tested are no reason to split: the analysis of
-    a table takes those that were tested as its trainings are.
+    Published numbers are split by protocol and selection rule. Trainings are split by protocol if some cell was tested
+    in several ways. Models that were only tested are no reason to split: the analysis of a table takes those that were
+    tested as its trainings are.
     """
     by_kind = group_runs(runs, "kind")
     for of_protocol in group_runs(by_kind.pop("published", []), "protocol").values():
         for of_rule in group_runs(of_protocol, "selection").values():
             yield from group_runs(of_rule, "selection_n").values()
-    others = [run for run in runs if run.kind in by_kind]
-    trained = [run for run in others if run.kind not in TESTED] or others
-    cells = len(distinct(trained, "cell"))
-    tests = {(run.cell, run.tested or run.protocol) for run in trained}
-    if len(tests) > cells:
+    unpublished = [run for run in runs if run.kind in by_kind]
+    trained = [run for run in unpublished if run.kind not in TESTED] or unpublished
+    tests_of_cells = {(run.cell, run.tested or run.protocol) for run in trained}
+    if len(tests_of_cells) > len(distinct(trained, "cell")):
         yield from group_runs(trained, "protocol").values()
-    elif others:
-        yield others
+    elif unpublished:
+        yield unpublished
 
 
 def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking:
     """Analyse runs that may be in one table."""
     first = runs[0]
+    rule_of_paper = first.selection if first.kind == "published" else ""
     settings = AnalyzeOptions(
         suite=first.suite,
         study=first.study,
         protocol=first.protocol if len(distinct(runs, "protocol")) == 1 else "auto",
-        selection=first.selection or "auto" if first.kind == "published" else "auto",
+        selection=rule_of_paper or "auto",
         n=first.selection_n or AnalyzeOptions.n,
         alpha=options.alpha,
         order="rank",
@@ -154,17 +162,19 @@ def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking
 
 
 def count_decisions(analysis: Analysis) -> DecisionCounts:
-    """Return how many images the runs decide rightly, by (algorithm, set), or why that is not known."""
-    reader, summaries = analysis.inputs.decisions, {}
+    """Return (algorithm, set) -> how many images the runs classify rightly, or why that is not known."""
+    reader, texts = analysis.inputs.decisions, {}
     runs = {run.id: run for run in analysis.collection.unpublished}
     for (algorithm, dataset), rows in analysis.runs.groupby(["algorithm", "dataset"], sort=False):
         if rows["run_id"].iloc[0] in runs:
-            summaries[str(algorithm), str(dataset)] = _summary(reader, runs, str(dataset), rows.to_dict("records"))
-    return summaries
+            texts[str(algorithm), str(dataset)] = _count_right(reader, runs, str(dataset), rows.to_dict("records"))
+    return texts
 
 
-def _summary(reader: DecisionReader, runs: Mapping[str, Run], dataset: str, rows: Sequence[Mapping[Any, Any]]) -> str:
-    """Summarise the predictions of several runs on one set."""
+def _count_right(
+    reader: DecisionReader, runs: Mapping[str, Run], dataset: str, rows: Sequence[Mapping[Any, Any]]
+) -> str:
+    """Return `4,512 of 5,000 right, 5 runs` of the runs of one row on a set. rows: of the run table."""
     right = images = 0
     for row in rows:
         step = int(row["last_step"]) if row["num_steps"] == 1 else None
@@ -173,4 +183,4 @@ def _summary(reader: DecisionReader, runs: Mapping[str, Run], dataset: str, rows
         except Failure as failure:
             return first_line(failure)
         right, images = right + int(answers.right.sum()), images + len(answers.right)
-    return f"{right:,} of {images:,} right, {len(rows)} run{'s' * (len(rows) != 1)}"
+    return f"{right:,} of {images:,} right, {count(len(rows), 'run')}"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, by_name
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import provenance, wording
 from biasbed.analysis.report.answer import answer_sentences, further_sentences
@@ -53,11 +53,11 @@ def write(rankings: Sequence[Ranking], left_out: Sequence[str], folder: Path) ->
     """Write all pages into an empty folder; return file name -> what it is."""
     environment = report.make_environment(TEMPLATES, report.TEMPLATES)
     environment.globals |= {"files": _NoFiles(), "site_index": INDEX, "site_style": STYLE, "site_script": SCRIPT}
-    contents = SitePages(rankings, left_out)
     written = {}
-    for file, (template, description, values) in contents.pages().items():
-        (folder / file).write_text(environment.get_template(template).render(values), encoding="utf-8")
-        written[file] = description
+    for file, page in SitePages(rankings, left_out).pages().items():
+        text = environment.get_template(page.template).render(page.values)
+        (folder / file).write_text(text, encoding="utf-8")
+        written[file] = page.description
     for shared, ours in (("report.css", STYLE), ("report.js", SCRIPT)):
         text = (report.TEMPLATES / shared).read_text(encoding="utf-8")
         (folder / ours).write_text(text + (TEMPLATES / ours).read_text(encoding="utf-8"), encoding="utf-8")
@@ -78,7 +78,7 @@ PageName = TypeVar("PageName", str, SuiteSet)
 
 
 def number_files(kind: str, names: Iterable[PageName]) -> dict[PageName, str]:
-    """Return a file for each name; one is numbered if another name has the same identifier."""
+    """Return name -> file of its page. A file is numbered if another name gives the same identifier."""
     files: dict[PageName, str] = {}
     for name in dict.fromkeys(names):
         stem = f"{kind}-{record.slug(str(name))}"
@@ -87,7 +87,12 @@ def number_files(kind: str, names: Iterable[PageName]) -> dict[PageName, str]:
     return files
 
 
-Page = tuple[str, str, Mapping[str, Any]]  # template, what it is, values
+class Page(NamedTuple):
+    """Page before it is rendered."""
+
+    template: str
+    description: str  # one line for the list of files
+    values: Mapping[str, Any]  # variables of the template
 
 
 class PageLink(NamedTuple):
@@ -125,13 +130,14 @@ class SitePages:
 
     def pages(self) -> dict[str, Page]:
         """Return every page by its file."""
-        pages: dict[str, Page] = {INDEX: ("index.html", "start page", self._index())}
+        pages = {INDEX: Page("index.html", "start page", self._index())}
         for position, ranking in enumerate(self.rankings):
-            pages[self.files[position]] = ("table.html", f"table: {ranking.key}", self._table(position))
+            pages[self.files[position]] = Page("table.html", f"table: {ranking.key}", self._table(position))
         for name, file in self.methods.items():
-            pages[file] = ("method.html", f"method {name}", self._method(name))
+            pages[file] = Page("method.html", f"method {name}", self._method(name))
         for tested, file in self.sets.items():
-            pages[file] = ("set.html", f"set {tested.name} of suite {tested.suite}", self._set(tested))
+            description = f"set {tested.name} of suite {tested.suite}"
+            pages[file] = Page("set.html", description, self._set(tested))
         return pages
 
     def _index(self) -> Mapping[str, Any]:
@@ -173,15 +179,15 @@ class SitePages:
         }
 
     def _by_file(self) -> dict[str, Ranking]:
-        """Return the tables by the file of their page."""
+        """Return file of a table's page -> the table."""
         return dict(zip(self.files, self.rankings, strict=True))
 
     def _set_files(self, ranking: Ranking) -> dict[str, str]:
-        """Return the files of a table's sets by their names."""
+        """Return name of a table's set -> file of its page."""
         return {tested.name: self.sets[tested] for tested in _sets_of(ranking)}
 
     def _links_to(self, files: Mapping[str, str]) -> list[PageLink]:
-        """Return links to pages of methods or sets, by their display names."""
+        """Return links to the pages of methods or sets, sorted by display name. files: name -> file."""
         label = self.rankings[0].analysis.label if self.rankings else str
         links = [PageLink(label(name), name, file) for name, file in files.items()]
         return sorted(links, key=lambda link: link.text.casefold())
@@ -236,6 +242,7 @@ class SitePages:
         return {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
 
     def _method_part(self, name: str, position: int) -> Mapping[str, Any]:
+        """Return what a method's page shows of one analysis."""
         ranking, links = self.rankings[position], self.links[position]
         analysis, comparison = ranking.analysis, main_comparison(ranking.analysis)
         runs = [run for run in analysis.collection.runs if run.algorithm == name]
@@ -265,20 +272,20 @@ class SitePages:
         parts = []
         name = tested.name
         for position, ranking in enumerate(self.rankings):
+            if tested not in _sets_of(ranking):
+                continue
             analysis, links = ranking.analysis, self.links[position]
-            columns = [column for column in analysis.sets if column.name == name]
-            if tested in _sets_of(ranking):
-                part = {
-                    "id": links.prefix,
-                    "title": ranking.title,
-                    "href": self.files[position],
-                    "badges": ranking.badges,
-                    "facts": facts_of(analysis, columns[0]),
-                    "scores": tables.set_table(analysis, links, name),
-                    "pairs": single_sets.make_pair_table(analysis, links, name),
-                    "chart": charts.set_chart(analysis, name),
-                }
-                parts.append(part)
+            part = {
+                "id": links.prefix,
+                "title": ranking.title,
+                "href": self.files[position],
+                "badges": ranking.badges,
+                "facts": facts_of(analysis, by_name(analysis.sets)[name]),
+                "scores": tables.set_table(analysis, links, name),
+                "pairs": single_sets.make_pair_table(analysis, links, name),
+                "chart": charts.set_chart(analysis, name),
+            }
+            parts.append(part)
         namesakes = []
         for namesake, file in self.sets.items():
             if namesake.name == name and namesake != tested:
@@ -300,7 +307,7 @@ def _sections(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def store_name(tracking_uri: str) -> str:
-    """Return a tracking server's address, or only the file's name of a local one: pages are for others' eyes."""
+    """Return a tracking server's address; of a local one only the file's name, as pages are for others' eyes."""
     if tracking_uri.startswith(("http://", "https://")):
         return tracking_uri
     return f"local file {PurePath(tracking_uri).name}"
@@ -318,7 +325,7 @@ def facts_of(analysis: Analysis, column: Column) -> dict[str, str]:
 
 
 def settings_of(runs: Sequence[Run]) -> dict[str, str]:
-    """Return every setting of a method's runs, with all values if they differ."""
+    """Return setting -> its values in these runs, joined by commas; sorted by setting."""
     values: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, value in run.config.items():

@@ -1,4 +1,4 @@
-"""Table of the results site in words: its title, its paper, why it is not in another table.
+"""Table of the results site, one analysis: its title, its paper, and why it is apart from other tables.
 
 Answers: What does the start page say of a table?
 """
@@ -54,7 +54,7 @@ class Ranking:
 
     @cached_property
     def title(self) -> str:
-        """Paper, or study with suite and number of sets, and the selection rule in words."""
+        """Paper, or study with suite and number of sets; behind it the selection rule in words."""
         rule = self.analysis.rule.name
         if rule.endswith("_n"):
             unit = self.analysis.collection.protocol.step_unit
@@ -99,7 +99,7 @@ def url_of(title: str) -> str:
 
 
 def _letters_of(title: str) -> str:
-    """Return a title's letters and digits, in lower case: papers and entries differ in other signs."""
+    """Return a title's letters and digits, in lower case, since papers and entries differ in other characters."""
     return re.sub(r"[^a-z0-9]+", " ", title.lower()).strip()
 
 
@@ -115,53 +115,50 @@ class ApartTable(NamedTuple):
 
 
 def apart(ranking: Ranking, others: Mapping[str, Ranking]) -> list[ApartTable]:
-    """Return the published tables of the same suite and selection rule.
+    """Return the other published tables of the same suite and selection rule; none for a table that is not published.
 
-    others: all tables by the file of their page.
+    others: file of a page -> its table.
     """
-    scope = ranking.analysis.collection.scope
-    lines = []
+    tables = []
     for file, counterpart in others.items():
-        is_alike = (counterpart.analysis.collection.scope.suite, counterpart.analysis.rule.name) == (
-            scope.suite,
-            ranking.analysis.rule.name,
-        )
+        ours, theirs = ranking.analysis, counterpart.analysis
+        has_same_suite = ours.collection.scope.suite == theirs.collection.scope.suite
+        is_alike = has_same_suite and ours.rule.name == theirs.rule.name
         if is_alike and counterpart.study != ranking.study and ranking.source and counterpart.source:
-            lines.append(ApartTable(counterpart.title, file, _why_apart(ranking, counterpart)))
-    return lines
+            tables.append(ApartTable(counterpart.title, file, _why_apart(ranking, counterpart)))
+    return tables
 
 
 def _why_apart(ranking: Ranking, counterpart: Ranking) -> str:
     """Return what the two have in common, what differs, and what the papers' descriptions say."""
     ours, theirs = ranking.analysis, counterpart.analysis
-    ours_hash, theirs_hash = (a.collection.scope.protocol for a in (ours, theirs))
-    parts = [f"They have different protocols ({ours_hash[:8]} here, {theirs_hash[:8]} there)."]
-    if ours_hash == theirs_hash:
-        parts = [
-            f"Both have protocol {ours_hash[:8]}, but not the same runs, and ranks hold within one comparison only."
-        ]
-    common = [ours.cells[key].mean - cell.mean for key, cell in theirs.cells.items() if key in ours.cells]
-    common = [difference for difference in common if math.isfinite(difference)]
-    if common:
-        number = sum(abs(difference) > NEAR for difference in common)
-        parts.append(f"Of {len(common)} scores that both have, {number} differ.")
+    our_hash, their_hash = ours.collection.scope.protocol[:8], theirs.collection.scope.protocol[:8]
+    parts = [f"They have different protocols ({our_hash} here, {their_hash} there)."]
+    if ours.collection.scope.protocol == theirs.collection.scope.protocol:
+        parts = [f"Both have protocol {our_hash}, but not the same runs, and ranks hold within one comparison only."]
+    differences = [ours.cells[key].mean - cell.mean for key, cell in theirs.cells.items() if key in ours.cells]
+    differences = [difference for difference in differences if math.isfinite(difference)]
+    if differences:
+        number = sum(abs(difference) > NEAR for difference in differences)
+        parts.append(f"Of {len(differences)} scores that both have, {number} differ.")
     for where, analysis, reference in (("here", ours, theirs), ("there", theirs, ours)):
         only = [name for name in analysis.algorithms if name not in reference.algorithms]
         if only:
-            parts.append(f"Only {where}: {_name_some([*map(analysis.label, only)])}.")
+            parts.append(f"Only {where}: {_name_some(list(map(analysis.label, only)))}.")
     editions = (("Here", edition(ranking)), ("There", edition(counterpart)))
     parts += [f"{where}: {text}" for where, text in editions if text]
     return " ".join(parts)
 
 
 def _name_some(names: Sequence[str]) -> str:
+    """Return the names as text; of many the first, and how many more there are."""
     if len(names) > MOST_NAMES:
         return listing([*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} more"])
     return listing(names)
 
 
 def edition(ranking: Ranking) -> str:
-    """Return what sets these numbers apart from another edition's by the paper's description; empty if nothing."""
+    """Return the edition of a paper's numbers, as its description says it; empty if it says nothing."""
     name = paper_name(ranking)
     return published.find(name).edition if name else ""
 

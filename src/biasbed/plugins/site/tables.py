@@ -1,4 +1,4 @@
-"""Tables of the results site: the report's own, and those of one method or set."""
+"""Tables of the results site: the report's table of scores, and tables of one method or one set."""
 
 from __future__ import annotations
 
@@ -59,14 +59,17 @@ class SiteLinks(Links):
 
 
 def baselines(analysis: Analysis) -> tuple[str, ...]:
-    """Return the rows that others are measured against: the control if there is one, else those of plain training."""
+    """Return the rows that others are measured against, in display order.
+
+    That is the control, else the row called `erm`, else all rows of that method.
+    """
     control = control_of(analysis, main_comparison(analysis))
     if control is not None:
         return (control,)
-    plain = {run.algorithm for run in analysis.collection.runs if run.method == BASELINE}
-    if BASELINE in plain:  # other rows of the method have other networks, data or settings
-        plain = {BASELINE}
-    return tuple(name for name in analysis.algorithms if name in plain)
+    plain_rows = {run.algorithm for run in analysis.collection.runs if run.method == BASELINE}
+    if BASELINE in plain_rows:  # other rows of the method have other networks, data or settings
+        return (BASELINE,)
+    return tuple(name for name in analysis.algorithms if name in plain_rows)
 
 
 def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
@@ -177,7 +180,7 @@ def _by_score(analysis: Analysis, column: Column) -> list[str]:
 
 
 def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
-    """Say what ±, bold and † are; nothing of those that no cell of scores has."""
+    """Return the sentences on ±, bold and †, as far as the cells have them, each with a blank before it."""
     parts = []
     if any(cell.spread for cell in cells):
         error, divisor = wording.error_name(analysis), wording.error_divisor(analysis)
@@ -190,7 +193,7 @@ def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
 
 
 def measured(column: Column) -> str:
-    """Return what a set's score is, and which direction is better."""
+    """Return what a set's score is, and which direction is better: `accuracy, higher is better`."""
     direction = "higher" if column.higher_is_better else "lower"
     return f"{column.headline.replace('_', ' ')}, {direction} is better"
 
