@@ -27,13 +27,13 @@ from biasbed.system.files import atomic_file, write_whole
 SCHEMA_VERSION = "0.3.0"
 ROOT, SAMPLES = "data", "_samples.jsonl"
 UNKNOWN = "unknown"
-UNITS = {measures.FRACTION: "proportion", measures.OF_TWO: ""}  # by our unit; the bounds say the rest
+UNITS = {measures.FRACTION: "proportion", measures.OF_TWO: ""}  # our unit -> theirs; for the second the bounds say it
 NO_DIRECTION = "none: neither higher nor lower is better"
-RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
+RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # kind of run -> the evaluator's to the model
 
 
 def write_run(folder: Path, results: RunResults, model_id: str, organisation: str, with_samples: bool) -> Path:
-    """Write a run's file below a folder, and its decisions on images unless `with_samples` is off; return the file."""
+    """Write a run's file below a folder, and return it. with_samples: write its decisions on images beside it."""
     developer, _, name = model_id.partition("/")
     directory = Path(ROOT) / record.slug(results.suite) / developer / name.replace("/", "_")
     (folder / directory).mkdir(parents=True, exist_ok=True)
@@ -50,6 +50,7 @@ def write_run(folder: Path, results: RunResults, model_id: str, organisation: st
 
 
 def _document(results: RunResults, model_id: str, organisation: str) -> dict[str, Any]:
+    """Return the content of a run's file."""
     ended = str(results.ended / 1000)
     facts = results.provenance
     return {
@@ -96,15 +97,17 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _result(result: Result, results: RunResults) -> dict[str, Any]:
+    """Return one value as an entry of `evaluation_results`."""
     metric = result.metric
-    details: dict[str, Any] = {"score": result.value, "details": {"step": str(results.step)}}
+    details = {"step": str(results.step)}
+    if result.seeds is not None and not math.isnan(result.seeds.deviation):
+        details["seeds"] = str(result.seeds.runs)
+        details["mean_over_seeds"] = repr(result.seeds.mean)
+        details["standard_deviation_over_seeds"] = repr(result.seeds.deviation)
+    score_details: dict[str, Any] = {"score": result.value, "details": details}
     uncertainty = _uncertainty(result)
     if uncertainty:
-        details["uncertainty"] = uncertainty
-    if result.seeds is not None and not math.isnan(result.seeds.deviation):
-        spread = result.seeds
-        details["details"] |= {"seeds": str(spread.runs), "mean_over_seeds": repr(spread.mean)}
-        details["details"]["standard_deviation_over_seeds"] = repr(spread.deviation)
+        score_details["uncertainty"] = uncertainty
     measure = measures.find_measure(metric.measure)
     # The schema demands a direction.
     undirected = {} if measure.has_direction else {"additional_details": {"direction": NO_DIRECTION}}
@@ -124,7 +127,7 @@ def _result(result: Result, results: RunResults) -> dict[str, Any]:
             **_bounds(result),
             **undirected,
         },
-        "score_details": details,
+        "score_details": score_details,
     }
 
 
@@ -138,6 +141,7 @@ def _bounds(result: Result) -> dict[str, Any]:
 
 
 def _uncertainty(result: Result) -> dict[str, Any]:
+    """Return the interval and the number of images of a value, as far as they are known."""
     uncertainty: dict[str, Any] = {}
     if result.has_interval:
         uncertainty["confidence_interval"] = {
@@ -187,7 +191,7 @@ def _write_samples(folder: Path, relative: Path, results: RunResults, document: 
 
 
 def _samples(name: str, decisions: Decisions, document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one record an image: its id stands for it, as images are not part of the schema."""
+    """Yield a record for each image of a set, which its id stands for, as images are not part of the schema."""
     metric = str(MetricName("test", "accuracy", name))
     ids = {result["evaluation_result_id"] for result in document["evaluation_results"]}
     trials = zip(decisions.images, decisions.label, decisions.decision, strict=True)

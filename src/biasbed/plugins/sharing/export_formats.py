@@ -100,7 +100,10 @@ def _export_results(options: ResultsOptions) -> Path:
 
 
 def _read_results(options: ExportOptions) -> list[RunResults]:
-    """Read the runs with results. Of a study, others are left out and named."""
+    """Return the results of the runs that are asked for. Of a study, runs without results or unfinished are left out.
+
+    Raises UsageError if none is left.
+    """
     from biasbed.plugins.sharing.run_results import read_run
     from biasbed.tracking.transfer import select_runs
 
@@ -109,11 +112,11 @@ def _read_results(options: ExportOptions) -> list[RunResults]:
     histories: dict[str, Any] = {}
     for run in select_runs(uri, options):
         has_results = run.data.tags.get(record.KIND) in ("train", "trial", "evaluate", "published", "reproduction")
-        if options.run == "none" and not (has_results and run.info.status == "FINISHED"):
-            if has_results:
-                print(f"left out, as it has not finished: {run.info.run_name} ({run.info.run_id})")
-            continue
-        results.append(read_run(uri, run, histories))
+        is_finished = run.info.status == "FINISHED"
+        if options.run != "none" or (has_results and is_finished):
+            results.append(read_run(uri, run, histories))
+        elif has_results:
+            print(f"left out, as it has not finished: {run.info.run_name} ({run.info.run_id})")
     if not results:
         raise UsageError(f"study={options.study}: no finished run with results")
     return results
@@ -148,16 +151,16 @@ def _export_model(options: ModelOptions) -> Path:
 def _choose_training(runs: Sequence[Any]) -> Any:
     """Return the one training among the runs. Raises UsageError if there is none, or more than one."""
     trainings = [run for run in runs if run.data.tags.get(record.KIND, "") in TRAININGS]
-    if len(trainings) == 1:
-        return trainings[0]
     if not trainings:
         named = listed([f"{run.info.run_id} ({run.data.tags.get(record.KIND, '')})" for run in runs], MOST_NAMED)
         raise UsageError(f"no training is among {named}: other runs have no weights of their own to export")
-    named = listed([f"{run.info.run_id} ({run.info.run_name})" for run in trainings], MOST_NAMED)
-    raise UsageError(
-        f"format=huggingface takes one training, as a folder of a hub holds one model: give run=<id> of one of the "
-        f"{len(trainings)}: {named}"
-    )
+    if len(trainings) > 1:
+        named = listed([f"{run.info.run_id} ({run.info.run_name})" for run in trainings], MOST_NAMED)
+        raise UsageError(
+            f"format=huggingface takes one training, as a folder of a hub holds one model: give run=<id> of one of the "
+            f"{len(trainings)}: {named}"
+        )
+    return trainings[0]
 
 
 def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> None:
@@ -186,6 +189,7 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
 
 
 def _model_id(options: FolderOptions, results: RunResults) -> str:
+    """Return the name on a hub, `<organisation>/<model>`: the option, by default `local/<suite>-<row>`."""
     if options.model_id != "auto":
         return options.model_id
     parts = [results.suite, results.row, results.provenance.get("cell", "")]
@@ -205,7 +209,7 @@ def _absolute(word: str) -> Path:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside the wanted one, which it becomes at the end of the block; an error leaves nothing."""
+    """Yield a temporary folder, which takes the name of `folder` at the end of the block; an error leaves nothing."""
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir(parents=True)

@@ -26,26 +26,23 @@ TASK = "image-classification"
 
 
 def write_card(folder: Path, results: RunResults, model: ModelFolder, name: str) -> None:
-    """Write the card."""
+    """Write the card of a model. name: of the model on a hub."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    evaluated: list[EvalResult] = []
-    for result in results.results:
-        evaluated.append(EvalResult(**_metric_fields(result)))
     data = ModelCardData(
         library_name=TIMM if model.layout == TIMM else "biasbed",
         pipeline_tag=TASK,
         tags=[TASK, "biasbed", *([TIMM] if model.layout == TIMM else [])],
         metrics=list(dict.fromkeys(result.metric.measure for result in headline_results(results))),
         model_name=name,
-        eval_results=evaluated,
+        eval_results=[EvalResult(**_metric_fields(result)) for result in results.results],
     )
     text = f"{FENCE}\n{data.to_yaml()}\n{FENCE}\n\n{_body(results, model, name)}"
     write_whole(folder / CARD, text)
 
 
 def _metric_fields(result: Result) -> dict[str, Any]:
-    """Return the fields of one metric of the model index."""
+    """Return the fields of one value in the model index."""
     metric = result.metric
     return {
         "task_type": TASK,
@@ -61,6 +58,7 @@ def _metric_fields(result: Result) -> dict[str, Any]:
 
 
 def _body(results: RunResults, model: ModelFolder, name: str) -> str:
+    """Return the card's text below its metadata."""
     facts = results.provenance
     trained_on = f", trained on {_training_data(facts['training_data'])}" if "training_data" in facts else ""
     lines = [
@@ -104,7 +102,7 @@ def _limit_lines(results: RunResults) -> list[str]:
 
 
 def _measure_lines(results: RunResults) -> list[str]:
-    """Return what each measure of the table is, a line each, and how those of scores were calibrated."""
+    """Return a line on each measure of the table, and one on the images that calibrate, if a measure needs them."""
     names = {result.metric.measure for result in results.results}
     lines = []
     for name, measure in measures.MEASURES.items():
@@ -161,6 +159,7 @@ def _usage(model: ModelFolder, suite: str) -> list[str]:
 
 
 def _results_table(results: RunResults) -> list[str]:
+    """Return the lines of the table of values, in Markdown."""
     lines = [
         "| set | measure | value | 95 % interval | images | over seeds |",
         "| --- | --- | ---: | --- | ---: | --- |",
@@ -174,6 +173,7 @@ def _results_table(results: RunResults) -> list[str]:
 
 
 def _seeds(result: Result) -> str:
+    """Return `0.7123 ± 0.0045 (3 seeds)`; empty without several seeds."""
     spread = result.seeds
     if spread is None or math.isnan(spread.deviation):
         return ""

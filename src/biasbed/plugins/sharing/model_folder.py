@@ -34,13 +34,13 @@ PROBES = 4  # random images whose logits are compared
 # Our ResNets with one block per stage, as arguments of timm's networks with the same blocks.
 TIMM_RESNETS = {"BasicBlock": "resnet18", "Bottleneck": "resnet50"}
 ONE_BLOCK = {"layers": [1, 1, 1, 1]}
-# What of timm's own configuration of an architecture still holds for other weights.
+# Fields of timm's configuration of an architecture that hold for other weights, too.
 KEPT = ("architecture", "fixed_input_size", "first_conv", "classifier")
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """Layout of an exported model, and what a reader needs to know of it."""
+    """Exported model, as its card describes it."""
 
     layout: str  # TIMM or OWN
     classes: tuple[str, ...]
@@ -56,12 +56,12 @@ class ModelFolder:
 def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> ModelFolder:
     """Write the model of a checkpoint to a folder, in timm's layout if that gives the same logits, else in ours.
 
-    where: name of the checkpoint in messages. method: the user's own method, if it is one.
+    best: the checkpoint. where: its name in messages. method: the user's own method, `auto` for one of biasbed's.
     """
     trained = from_checkpoint(best, method, where)
     settings = _image_settings(trained)
     reason = "the method decides with more than one network that timm has"
-    for network in _networks(trained.algorithm):
+    for network in _classifiers(trained.algorithm):
         try:
             architecture = _write_timm(trained, network, settings, folder)
             is_equal = _is_equal(folder, trained)
@@ -83,8 +83,8 @@ def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> M
     return _described(trained, settings, OWN, trained.config.backbone, remarks)
 
 
-def _networks(algorithm: nn.Module) -> Iterator[Network]:
-    """Yield the networks of a method that classify."""
+def _classifiers(algorithm: nn.Module) -> Iterator[Network]:
+    """Yield the networks of a method that have a head."""
     for module in algorithm.modules():
         if isinstance(module, Network) and module.head is not None:
             yield module
@@ -114,7 +114,7 @@ def _write_timm(trained: Trained, network: Network, settings: Mapping[str, Any],
 
 
 def _timm_arguments(architecture: Architecture, network: Network) -> tuple[str, dict[str, Any]]:
-    """Return timm's name of an architecture, and the arguments that make it of the network's form."""
+    """Return timm's name of an architecture, and the arguments with which timm makes it like this network."""
     backbone: Any = network.backbone
     arguments: dict[str, Any] = {}
     if network.channels != 3:
@@ -147,7 +147,7 @@ def _pretrained_config(trained: Trained, settings: Mapping[str, Any]) -> dict[st
 
 
 def crop_share(size: int, short: int) -> float:
-    """Return the share with which a short side of `short` pixels follows from `size` as timm computes it, by floor."""
+    """Return timm's `crop_pct`, from which it computes the short side of an image again: floor(size / share)."""
     share = size / short
     while int(size / share) < short:
         share = math.nextafter(share, 0)
@@ -155,9 +155,10 @@ def crop_share(size: int, short: int) -> float:
 
 
 def _image_settings(trained: Trained) -> dict[str, Any]:
-    """Return how images become the network's input, as in the tests of its training.
+    """Return how images become the network's input, as in the tests of its training, by name of the setting.
 
-    Images are prepared as photographs, if the suite has them, else as its stimuli.
+    size: of the input; short: the resized image's short side, None if it is squashed; share: crop before resizing, None
+    without one; crop, interpolation, channels. They are those of photographs, if the suite has such, else of stimuli.
     """
     values = trained.settings
     group = "preprocess" if "preprocess.size" in values else "stimuli"
@@ -180,7 +181,7 @@ def _image_settings(trained: Trained) -> dict[str, Any]:
 
 
 def _is_equal(folder: Path, trained: Trained) -> bool:
-    """Return True if timm's model of the folder decides as the run's method does, to the last bit."""
+    """Return True if timm's model of the folder has the logits of the run's method, to the last bit."""
     images = probe_images(trained)
     with torch.inference_mode():
         expected = trained.algorithm.predict(as_input(images))
@@ -194,16 +195,17 @@ def probe_images(trained: Trained, count: int = PROBES) -> Tensor:
     return torch.rand(count, settings["channels"], settings["size"], settings["size"], generator=generator)
 
 
-def timm_logits(folder: Path, how: Any, images: Tensor) -> Tensor:
-    """Return the logits of the folder's model, as timm loads it, on images in [0,1]."""
+def timm_logits(folder: Path, normalisation: Any, images: Tensor) -> Tensor:
+    """Return the logits [N,K] of the folder's model, as timm loads it, on images [N,C,S,S] in [0,1]."""
     import timm
 
     model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
-    logits: Tensor = Network(model, how.mean, how.std)(as_input(images))
+    logits: Tensor = Network(model, normalisation.mean, normalisation.std)(as_input(images))
     return logits
 
 
 def _crop_remark(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a remark if timm prepares images in another order than the run."""
     if settings["share"] is None:
         return ()
     return (
@@ -214,15 +216,14 @@ def _crop_remark(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def _described(
     trained: Trained, settings: Mapping[str, Any], layout: str, architecture: str, remarks: tuple[str, ...]
 ) -> ModelFolder:
-    how = trained.normalisation
     return ModelFolder(
         layout=layout,
         classes=trained.classes,
         architecture=architecture,
         image_size=settings["size"],
         channels=settings["channels"],
-        mean=tuple(how.mean),
-        std=tuple(how.std),
-        preprocessing={name: value for name, value in settings.items() if name != "classes"},
+        mean=tuple(trained.normalisation.mean),
+        std=tuple(trained.normalisation.std),
+        preprocessing=settings,
         remarks=remarks,
     )

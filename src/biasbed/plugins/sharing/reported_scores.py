@@ -35,7 +35,7 @@ _TOP = re.compile(r"(?<![a-z])top[\s_-]*([0-9]{1,3})(?![0-9])|@\s*([0-9]{1,3})(?
 
 
 class _Part(BaseModel):
-    """Part of the schema that is read. Its other entries are not."""
+    """Base of the parts of the schema that are read. Other entries are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -81,21 +81,26 @@ class _Value(NamedTuple):
 
 
 def read_reported(paths: Sequence[Path], measure: str = "auto") -> UserScores | None:
-    """Return the scores in files and folders of the schema; None if no path is one.
+    """Return the scores in files and folders of the schema; None if no path has any.
 
     measure: compared on all sets; auto: accuracy on each set that has it, else the measure that is reported first.
     Files that can't be read are left out, and a line on stderr says how many and why. Raises UsageError if none can be
     read, for reports that contradict each other, and for an evaluation that is there twice.
     """
-    files = {path: _find_reports(path) for path in paths}
-    if not any(files.values()):
+    files: list[Path] = []
+    others: list[Path] = []
+    for path in paths:
+        reports_there = _find_reports(path)
+        files += reports_there
+        if not reports_there:
+            others.append(path)
+    if not files:
         return None
-    others = [path for path in paths if not files[path]]
     if others:
         raise UsageError(
             f"scores={others[0]}: is no file of Every Eval Ever, as others here are: give files of one kind"
         )
-    reports = _read(list(itertools.chain.from_iterable(files.values())))
+    reports = _read(files)
     return _make_scores(reports, ", ".join(map(str, paths)), measure)
 
 
@@ -154,17 +159,18 @@ def _read_report(path: Path) -> _Report:
 
 
 def _make_scores(reports: Sequence[_Report], source: str, measure: str) -> UserScores:
-    every: list[tuple[_Report, _Value]] = []
+    """Return the scores of the compared measures, with notes on the others. source: name of the files in messages."""
+    values: list[tuple[_Report, _Value]] = []
     for report in reports:
-        every += [(report, _value(evaluation)) for evaluation in report.evaluation_results]
-    of_sets = [value for _, value in every if not value.group]
+        values += [(report, _value(evaluation)) for evaluation in report.evaluation_results]
+    of_sets = [value for _, value in values if not value.group]
     headlines = _choose_measures(of_sets, source, measure)
-    chosen = [(report, value) for report, value in every if _is_compared(value, headlines)]
+    chosen = [(report, value) for report, value in values if _is_compared(value, headlines)]
     compared = [value for _, value in chosen]
-    names = _number_reports(reports)
+    seeds = _number_reports(reports)
     rows = []
     for (report, value), score in zip(chosen, _in_percent(compared, source), strict=True):
-        rows.append(Score(report.model_info.id, value.dataset, names[report.evaluation_id], score, source))
+        rows.append(Score(report.model_info.id, value.dataset, seeds[report.evaluation_id], score, source))
     lower = _find_lower(compared, source)
     num_models = len({report.model_info.id for report in reports})
     notes = [f"reports on {num_models} models, compared by {listed(dict.fromkeys(headlines.values()))}"]
@@ -173,14 +179,14 @@ def _make_scores(reports: Sequence[_Report], source: str, measure: str) -> UserS
     others = {value.measure: None for value in of_sets if not _is_compared(value, headlines)}
     if others:
         notes.append(f"left out: {listed(others)} (score= takes another measure)")
-    if len(of_sets) < len(every):
-        notes.append(f"left out: {len(every) - len(of_sets)} values on groups of images")
+    if len(of_sets) < len(values):
+        notes.append(f"left out: {len(values) - len(of_sets)} values on groups of images")
     scores = make_scores(rows, source, notes, " or ".join(dict.fromkeys(headlines.values())))
     return replace(scores, lower=lower)
 
 
 def _number_reports(reports: Iterable[_Report]) -> dict[str, str]:
-    """Return the seed of each evaluation: a number if there are several reports on its model, else nothing."""
+    """Return evaluation id -> seed: a number if there are several reports on its model, else empty."""
     by_model: dict[str, list[str]] = defaultdict(list)
     for report in reports:
         by_model[report.model_info.id].append(report.evaluation_id)
@@ -192,10 +198,12 @@ def _number_reports(reports: Iterable[_Report]) -> dict[str, str]:
 
 
 def _is_compared(value: _Value, headlines: Mapping[str, str]) -> bool:
+    """Return True for a value on a whole set, of the measure that is compared there. headlines: set -> measure."""
     return not value.group and headlines.get(value.dataset) == value.measure
 
 
 def _value(evaluation: _Evaluation) -> _Value:
+    """Return the value of one evaluation. Only biasbed's own reports have values on groups of images."""
     config = evaluation.metric_config
     measure = _measure_name(config)
     name = record.parse_metric(f"test/{measure}/{evaluation.evaluation_name}")  # of biasbed's own reports
@@ -207,12 +215,13 @@ def _measure_name(config: _Metric) -> str:
     """Return a measure's name as an identifier. The name that is shown tells top-5 accuracy from the usual one."""
     text = (config.metric_id or config.metric_name or "score").lower().removeprefix("biasbed.")
     name = re.sub("[^a-z0-9_]+", "_", text).strip("_") or "score"
-    among = _TOP.search((config.metric_name or "").lower())
-    number = int(among[1] or among[2]) if among else 1
+    match = _TOP.search((config.metric_name or "").lower())
+    number = int(match[1] or match[2]) if match else 1
     return f"top{number}_{name}" if name in ("accuracy", "acc") and number > 1 else name
 
 
 def _unit(config: _Metric) -> str:
+    """Return the unit of a measure (`_Value.unit`): as the file says it, else by the largest score."""
     if config.metric_unit == "proportion" or (config.metric_unit is None and config.max_score == 1):
         return "fraction"
     if config.metric_unit in PERCENT or (config.metric_unit is None and config.max_score == 100):
@@ -221,7 +230,7 @@ def _unit(config: _Metric) -> str:
 
 
 def _choose_measures(values: Iterable[_Value], source: str, measure: str) -> dict[str, str]:
-    """Return the measure that is compared on each set. Raises UsageError for one that no set has."""
+    """Return set -> the measure that is compared there. Raises UsageError for a measure that no set has."""
     by_set: dict[str, list[str]] = defaultdict(list)
     for value in values:
         by_set[value.dataset].append(value.measure)
@@ -256,7 +265,7 @@ def _in_percent(values: Sequence[_Value], source: str) -> list[float]:
 
 
 def _find_lower(values: Iterable[_Value], source: str) -> tuple[str, ...]:
-    """Return the sets on which lower is better. Raises UsageError where reports contradict each other."""
+    """Return the sets on which lower is better. Raises UsageError if reports contradict each other."""
     directions: dict[str, bool] = {}
     for value in values:
         if directions.setdefault(value.dataset, value.is_lower_better) != value.is_lower_better:

@@ -1,4 +1,4 @@
-"""Results of one tracked run at the step of its weights, with intervals, seeds and provenance, for every format.
+"""Results of one tracked run at the step of its best weights, with intervals, seeds and provenance, to export.
 
 Answers: Which numbers of a run are exported, and of which epoch?
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ from biasbed.evaluation import prediction_files, report
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import RESAMPLES, count_distinct
 from biasbed.record import MetricName
-from biasbed.tracking.run_reader import MetricRow, find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
 
 # Measures that may lie outside of 0 to 1 although they are shown in percent.
 UNBOUNDED = ("gap_r", *measures.RATIOS)
-# Tags with the provenance of a run, by the name that they have in exported files.
+# Name in exported files -> tag with the provenance of a run.
 PROVENANCE = {
     "study": record.STUDY,
     "suite": record.SUITE,
@@ -104,7 +104,7 @@ class RunResults:
     settings: Mapping[str, str]  # resolved config by dotted name
     protocol: record.Protocol
     results: tuple[Result, ...]
-    decisions: Mapping[str, Decisions] = field(default_factory=dict)  # of that step, by set
+    decisions: Mapping[str, Decisions] = field(default_factory=dict)  # set -> decisions of that step
 
     @property
     def row(self) -> str:
@@ -139,9 +139,9 @@ class RunResults:
 
 
 def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> RunResults:
-    """Read a finished run's test results at its best step. Raises UsageError if it has no results or protocol.
+    """Return a finished run's test results at its best step. Raises UsageError if it has no results or protocol.
 
-    cache: histories by run id, which the runs of one study read for each other.
+    cache: run id -> histories that were read already, as the runs of one study read each other's for their spread.
     """
     cache = {} if cache is None else cache
     where = f"run {run.info.run_id} ({run.info.run_name})"
@@ -191,6 +191,7 @@ def _public_settings(params: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_folder(word: str) -> str:
+    """Return the last part of a path; other words as they are."""
     return word.rpartition("/")[2] if word.startswith(("/", "~")) else word
 
 
@@ -198,7 +199,7 @@ Histories = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 
 
 def _read_histories(uri: str, run: Any, cache: dict[str, Histories]) -> Histories:
-    """Read the test metrics and the short ones that name the best step, unless the cache has them."""
+    """Return the test metrics and the `best/` metrics, from the cache or the server; of a step the last value."""
     if run.info.run_id in cache:
         return cache[run.info.run_id]
     client = writer(uri)
@@ -206,16 +207,15 @@ def _read_histories(uri: str, run: Any, cache: dict[str, Histories]) -> Historie
     with guarded(uri):
         for name in run.data.metrics:
             if name.startswith((f"{record.BEST}/", "test/")):
-                rows: list[MetricRow] = []
-                for row in client.get_metric_history(run.info.run_id, name):
-                    rows.append((name, row.step, row.timestamp, row.value))
-                histories[name] = {step: value for _, step, _, value in sorted(rows)}
+                logged = client.get_metric_history(run.info.run_id, name)
+                rows = sorted((row.step, row.timestamp, row.value) for row in logged)
+                histories[name] = {step: value for step, _, value in rows}
     cache[run.info.run_id] = histories
     return histories
 
 
 def _find_step(histories: Histories, protocol: record.Protocol) -> int:
-    """Return the step of the run's best weights: that of the last `best/` metric; else the last tested step."""
+    """Return the step of the run's best weights: the last step of a `best/` metric, else of any test metric."""
     best = [max(histories[short]) for short in protocol.best if short in histories]
     if best:
         return max(best)
@@ -223,22 +223,26 @@ def _find_step(histories: Histories, protocol: record.Protocol) -> int:
 
 
 def _read_decisions(uri: str, run_id: str, protocol: record.Protocol, step: int) -> dict[str, Decisions]:
-    """Read the decisions on each set that are kept of a step. Raises UsageError for a damaged file."""
+    """Return set -> the stored decisions of a step, if there are any. Raises UsageError for a damaged file."""
     decisions: dict[str, Decisions] = {}
     for member in protocol.sets:
-        for which in record.PREDICTION_EPOCHS:
-            name = record.predictions_file(member.name, which)
-            content = None if member.name in decisions else artifact_bytes(uri, run_id, name)
+        for epoch in record.PREDICTION_EPOCHS:
+            name = record.predictions_file(member.name, epoch)
+            content = artifact_bytes(uri, run_id, name)
             if content is None:
                 continue
-            answers = prediction_files.read_predictions(Path(name), content)
-            if answers.epoch in (step, None):
-                decisions[member.name] = answers
+            stored = prediction_files.read_predictions(Path(name), content)
+            if stored.epoch in (step, None):
+                decisions[member.name] = stored
+                break
     return decisions
 
 
 def _read_spreads(uri: str, run: Any, protocol: record.Protocol, cache: dict[str, Histories]) -> dict[str, SeedSpread]:
-    """Return the spread of each test metric over the finished runs of the same study and settings."""
+    """Return test metric -> its spread over the finished runs of the same study, settings and held-out domains.
+
+    Each run counts at its own best step; of a seed one run counts. Empty if there is one seed.
+    """
     tags = run.data.tags
     if not tags.get(record.CONFIG_HASH) or not tags.get(record.STUDY) or tags.get(record.KIND) != "train":
         return {}
@@ -248,18 +252,20 @@ def _read_spreads(uri: str, run: Any, protocol: record.Protocol, cache: dict[str
         is_same = sibling.data.tags.get(record.TEST_DOMAINS) == tags.get(record.TEST_DOMAINS)
         if sibling.info.status == "FINISHED" and is_same:
             by_seed.setdefault(sibling.data.tags.get(record.SEED, ""), sibling)
-    values: dict[str, list[float]] = {}
-    for sibling in by_seed.values() if len(by_seed) > 1 else ():
+    if len(by_seed) < 2:
+        return {}
+    values_by_metric: dict[str, list[float]] = {}
+    for sibling in by_seed.values():
         histories = _read_histories(uri, sibling, cache)
         step = _find_step(histories, protocol)
         for name, history in histories.items():
             if step in history:
-                values.setdefault(name, []).append(history[step])
-    return {name: SeedSpread(len(v), statistics.fmean(v), _deviation(v)) for name, v in values.items()}
-
-
-def _deviation(values: list[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else math.nan
+                values_by_metric.setdefault(name, []).append(history[step])
+    spreads = {}
+    for name, values in values_by_metric.items():
+        deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+        spreads[name] = SeedSpread(len(values), statistics.fmean(values), deviation)
+    return spreads
 
 
 def _results(
@@ -297,7 +303,7 @@ def _results(
 
 
 def _has_repeated_images(decisions: Decisions) -> bool:
-    """Return True if some photograph has several decisions, so that intervals over images are resampled."""
+    """Return True if some photograph has several decisions, so that its interval is a bootstrap's."""
     return count_distinct(decisions.photograph_of_trial) < len(decisions.label)
 
 
@@ -327,10 +333,12 @@ def _images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, 
 
 
 def headline_results(results: RunResults) -> list[Result]:
-    """Return a result for each column of the run's table, and shape bias."""
+    """Return the results on whole sets that are columns of the run's table, and shape bias."""
     headlines = {(column.name, column.headline) for column in results.protocol.columns}
-    return [r for r in results.results if r.metric.group is None and _is_headline(r.metric, headlines)]
-
-
-def _is_headline(metric: MetricName, headlines: Iterable[tuple[str, str]]) -> bool:
-    return (str(metric.set), metric.measure) in set(headlines) or metric.measure == record.SHAPE_BIAS
+    of_columns = []
+    for result in results.results:
+        metric = result.metric
+        is_headline = (str(metric.set), metric.measure) in headlines or metric.measure == record.SHAPE_BIAS
+        if is_headline and metric.group is None:
+            of_columns.append(result)
+    return of_columns
