@@ -142,6 +142,7 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def _replace(source: str, target: str) -> None:
+    """Copy a file so that the target changes at once."""
     with atomic_file(Path(target), durable=False) as temporary:
         shutil.copyfile(source, temporary)
 
@@ -236,6 +237,7 @@ def _end_left_over(store: RunStore, analysis: Analysis) -> None:
 
 
 def _tags(analysis: Analysis) -> dict[str, str]:
+    """Return the tags of the analysis's run, besides its note."""
     scope = analysis.collection.scope
     return {
         record.KIND: "analysis",

@@ -38,9 +38,9 @@ class AnalysisInputs:
     """Runs, columns, rule and histories of an analysis."""
 
     collection: Collection
-    sets: tuple[Column, ...]  # that count
-    rule: Rule  # of the first cell
-    rules: Rules
+    sets: tuple[Column, ...]  # columns that count
+    rule: Rule  # that of the first cell
+    rules: Rules  # empty if no run leaves a step to choose
     histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
     studies: tuple[PublishedStudy, ...]  # requested published results
     decisions: DecisionReader
@@ -53,12 +53,14 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     from biasbed.analysis.runs.predictions import TrackedDecisions
 
     collection, mlflow_runs = collect(store, options)
-    sets = _with_measure(_choose_columns(columns_of(collection.cells), options.sets), options.measure, collection)
+    columns = _choose_columns(columns_of(collection.cells), options.sets)
+    sets = _with_measure(columns, options.measure, collection)
     rules: Rules = {}
     if not collection.published:
         rules = rules_of(functools.partial(make_rule, options.selection, options.n), collection, sets)
     first = collection.runs[0]
     rule = next(iter(rules.values()), None) or AsPublished(first.selection, first.selection_n)
+    # Published results beside the user's runs.
     studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
         collection, sets = published.join(collection, sets, studies, options.algorithms)
@@ -67,6 +69,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         collection = dataclasses.replace(collection, notes=tuple(notes))
     elif all(run.kind in TESTED for run in collection.runs):  # nothing was chosen, and no paper's rule is needed
         rule, rules = AsTested(), {}
+    # Histories of all of them.
     mlflow_runs = [*mlflow_runs, *itertools.chain.from_iterable(study.mlflow_runs for study in studies)]
     histories = read_histories(store, mlflow_runs, collection.protocols)
     for study in studies:

@@ -49,21 +49,24 @@ def welch(
 
 
 def printed_tests(scores: UserScores, alpha: float) -> pd.DataFrame:
-    """Return Welch's test of every pair on each data set, with Holm's correction over all of them."""
+    """Return `COLUMNS`: Welch's test of every pair on each data set, with Holm's correction over all of them.
+
+    Means with deviations of at least two runs are tested.
+    """
     means: dict[tuple[str, str], float] = {}
     for method, dataset, seed, score in scores.table.itertuples(index=False, name=None):
-        if not seed:
+        if not seed and _num_runs(scores, method, dataset) > 1:
             means[method, dataset] = score
     rows = []
     for dataset in scores.datasets:
-        methods = [name for name in scores.methods if (name, dataset) in means and _runs(scores, name, dataset) > 1]
+        methods = [name for name in scores.methods if (name, dataset) in means]
         for a, b in itertools.combinations(methods, 2):
-            first, second = scores.spreads[a, dataset], scores.spreads[b, dataset]
-            test = welch(means[a, dataset], *first, means[b, dataset], *second, alpha)
-            difference = means[a, dataset] - means[b, dataset]
-            row = (dataset, a, b, means[a, dataset], first.deviation, means[b, dataset], second.deviation)
-            runs = (first.num_runs, second.num_runs)
-            rows.append((*row, *runs, difference, test.low, test.high, test.t, test.degrees_of_freedom, test.p))
+            mean_a, mean_b = means[a, dataset], means[b, dataset]
+            spread_a, spread_b = scores.spreads[a, dataset], scores.spreads[b, dataset]
+            test = welch(mean_a, *spread_a, mean_b, *spread_b, alpha)
+            printed = (mean_a, spread_a.deviation, mean_b, spread_b.deviation, spread_a.num_runs, spread_b.num_runs)
+            result = (mean_a - mean_b, test.low, test.high, test.t, test.degrees_of_freedom, test.p)
+            rows.append((dataset, a, b, *printed, *result))
     table = pd.DataFrame(rows, columns=list(COLUMNS[:-2]))
     tested = table["p"].notna()
     table["p_holm"] = math.nan
@@ -73,6 +76,7 @@ def printed_tests(scores: UserScores, alpha: float) -> pd.DataFrame:
     return table
 
 
-def _runs(scores: UserScores, method: str, dataset: str) -> int:
+def _num_runs(scores: UserScores, method: str, dataset: str) -> int:
+    """Return the number of runs behind a printed deviation; 0 without a deviation, or if the number is not known."""
     spread = scores.spreads.get((method, dataset))
     return spread.num_runs if spread is not None else 0

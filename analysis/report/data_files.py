@@ -49,6 +49,7 @@ def _texts(column: pd.Series[Any]) -> list[Any]:
 
 
 def _text(value: Any) -> Any:
+    """Return a value as it is written: empty if it is missing, and harmless to spreadsheets."""
     if pd.isna(value):
         return ""
     return escape_formula(value)

@@ -87,6 +87,7 @@ def _header(columns: Sequence[TableColumn]) -> list[str]:
 
 
 def _head(column: TableColumn) -> str:
+    """Return a column's head with its unit as LaTeX."""
     head = (column.printed or "") + column.unit
     if column.style == "math":
         return f"${head}$"

@@ -54,6 +54,7 @@ def _texts(table: ReportTable, escape: Callable[[str], str], bold: str) -> list[
 
 
 def _cell_text(cell: TableCell, escape: Callable[[str], str], bold: str) -> str:
+    """Return a cell as text. escape: makes a text safe. bold: format of bold text, as `**{}**`."""
     text = escape(cell.text)
     text = bold.format(text) if cell.bold else text
     spread = f" {escape(cell.spread)}" if cell.spread else ""

@@ -112,6 +112,7 @@ def by_run(analysis: Analysis, links: Links) -> ReportTable:
 
 
 def _make_run_table(analysis: Analysis, links: Links) -> ReportTable:
+    """Return the scores of every run or replicate (`by_run`)."""
     run, step = wording.replicate_noun(analysis), analysis.collection.protocol.step_unit
     printed_caption = f"Scores in {analysis.units} of every {run}."
     printed = PrintedText("runs", printed_caption, f"{latex.provenance(analysis)}.")

@@ -159,6 +159,7 @@ def of_kind(kind: type[ShownKind], analysis: Analysis, links: Links) -> Iterator
 
 
 def _of_kind(kind: type[ShownKind], parts: Iterable[ShownPart]) -> Iterator[ShownKind]:
+    """Yield the parts of one kind, also from within foldings and choices of sets."""
     for part in parts:
         if isinstance(part, kind):
             yield part

@@ -63,6 +63,7 @@ class DomainRule(Rule):
 
 
 def _negated_unless(higher_is_better: bool, curve: Curve) -> Curve:
+    """Return the curve so that higher is better."""
     return curve if higher_is_better else {step: -value for step, value in curve.items()}
 
 

@@ -190,6 +190,7 @@ def _kind(column: Column) -> tuple[str, str, bool]:
 
 
 def _described(column: Column) -> str:
+    """Return measure, unit and number of classes of a column as text."""
     text = column.headline
     if column.unit != measures.FRACTION:
         text += f" in {column.unit}"

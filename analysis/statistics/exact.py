@@ -72,14 +72,17 @@ def _signed_rank_p(doubled: tuple[int, ...], plus: int) -> float:
 
 @cache
 def signed_rank_distribution(doubled: tuple[int, ...]) -> Array:
-    """Return P(sum of the doubled ranks with positive sign = 0, 1, ...) if every sign is a fair coin flip."""
-    ways: Array = np.zeros(sum(doubled) + 1)
-    ways[0] = 1.0
-    for value in doubled:
-        shifted = np.zeros_like(ways)
-        shifted[value:] = ways[: len(ways) - value]
-        ways = (ways + shifted) / 2
-    return ways
+    """Return the probability of each sum (0, 1, ...) of the doubled ranks with positive sign.
+
+    Every sign is a fair coin flip.
+    """
+    probability: Array = np.zeros(sum(doubled) + 1)
+    probability[0] = 1.0
+    for rank in doubled:
+        with_rank = np.zeros_like(probability)
+        with_rank[rank:] = probability[: len(probability) - rank]
+        probability = (probability + with_rank) / 2
+    return probability
 
 
 @cache
@@ -128,14 +131,17 @@ def rank_sum_of_each(a: Array, b: Array) -> list[RankSum]:
 
 @cache
 def rank_sum_distribution(doubled: tuple[int, ...], size: int) -> Array:
-    """Return P(sum of one group's doubled ranks = 0, 1, ...) if every choice of `size` values is equally likely."""
-    ways = np.zeros((size + 1, sum(doubled) + 1))
+    """Return the probability of each sum (0, 1, ...) of the doubled ranks of a group of `size` values.
+
+    Every choice of `size` of the values is equally likely.
+    """
+    ways = np.zeros((size + 1, sum(doubled) + 1))  # number of chosen values x their sum
     ways[0, 0] = 1.0
-    for value in doubled:
+    for rank in doubled:
         # NumPy evaluates the right side before it adds, so no value is chosen twice.
-        ways[1:, value:] += ways[:-1, : ways.shape[1] - value]
-    last: Array = ways[size]
-    return last / last.sum()
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank]
+    of_size: Array = ways[size]
+    return of_size / of_size.sum()
 
 
 def holm(p: Array) -> Array:

@@ -158,6 +158,7 @@ def false_positives(
 
 
 def _rate(flags: BoolArray) -> Rate:
+    """Return the rate at which a flag is set."""
     return Rate(int(flags.sum()), len(flags))
 
 

@@ -180,6 +180,7 @@ def _parts(tables: Array, across: int) -> list[Array]:
 
 
 def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
+    """Return Nemenyi's verdicts on these pairs, by the critical difference."""
     _, num_sets, num_algorithms = tables.shape
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(pairs).T
@@ -190,6 +191,7 @@ def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
 
 
 def _wilcoxon_holm(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
+    """Return the verdicts of Wilcoxon's tests of these pairs, with Holm's correction over them."""
     if tables.shape[1] < power.smallest_num_sets_wilcoxon(len(pairs), alpha):
         return np.zeros((len(tables), len(pairs)), dtype=np.int64)  # not even the clearest outcome rejects
     balance, p = wilcoxon(tables, pairs)
@@ -203,6 +205,7 @@ def omnibus(tables: Array, alpha: float) -> BoolArray:
 
 
 def _omnibus(tables: Array, alpha: float) -> BoolArray:
+    """Return which tables reject equality."""
     _, num_sets, num_algorithms = tables.shape
     if num_algorithms < 3:
         rejected: BoolArray = wilcoxon(tables, [(0, 1)])[1][:, 0] < alpha
@@ -246,6 +249,7 @@ def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int16]]:
 
 
 def _pairs(num_algorithms: int, control: bool) -> ColumnPairs:
+    """Return all pairs of columns; with a control the first column with each other one."""
     if control:
         return [(0, column) for column in range(1, num_algorithms)]
     return list(itertools.combinations(range(num_algorithms), 2))

@@ -127,6 +127,7 @@ def planned(analysis: Analysis) -> Iterator[PlannedFigure]:
 
 
 def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
+    """Draw a figure, with the mark of an oracle."""
     figure = draw_figure()
     style.mark_oracle(figure)
     return figure

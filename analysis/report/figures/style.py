@@ -165,6 +165,7 @@ def _is_crowded(figure: Figure, bounds: Bbox, inches: float) -> bool:
 
 
 def _resize_letters(figure: Figure, scale: float) -> None:
+    """Make all letters of a figure, those of the legend too, larger or smaller by a factor."""
     for text in figure.findobj(Text):
         text.set_fontsize(float(text.get_fontsize()) * scale)
     if isinstance(figure, Sheet) and figure.below is not None:

@@ -262,6 +262,7 @@ def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
 
 
 def _with_control(analysis: Analysis, control: str | None) -> str:
+    """Return ` with SagNet`; empty without a control."""
     if control is None:
         return ""
     return f" with {analysis.label(control)}"

@@ -95,6 +95,7 @@ def make_printed_ranks(analysis: Analysis, links: Links) -> ReportTable | None:
 
 
 def _omnibus_p(comparison: RankTests) -> str:
+    """Return the p-value of the omnibus test, or of Wilcoxon's of two algorithms, as LaTeX."""
     if comparison.skipped:
         return "--"
     p = math.nan
@@ -109,6 +110,7 @@ def _omnibus_p(comparison: RankTests) -> str:
 
 
 def _name_test(comparison: RankTests) -> str:
+    """Return the name of the test whose p-value that is, as LaTeX."""
     if comparison.skipped:
         return f"no test, {latex.escape(comparison.skipped)}"
     test = comparison.friedman
@@ -140,6 +142,7 @@ def make_nemenyi_table(analysis: Analysis, comparison: RankTests, links: Links) 
 
 
 def _cell_or_blank(name: str) -> CellMaker:
+    """Show the cell against an algorithm; nothing below the diagonal."""
 
     def make(record: TableRecord) -> TableCell:
         cell: TableCell = record.get(f"against {name}", TableCell(""))
@@ -205,6 +208,7 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
 
 
 def _bounds(digits: int) -> CellMaker:
+    """Show the interval of a pair's difference."""
 
     def make(pair: TableRecord) -> TableCell:
         return TableCell(interval_text(pair["low"], pair["high"], digits))

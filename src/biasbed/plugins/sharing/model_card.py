@@ -189,5 +189,6 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _provenance_lines(facts: Mapping[str, str]) -> list[str]:
+    """Return a line on each of the run's commit, hashes and start that is known."""
     names = ("git_commit", "git_dirty", "code_hash", "data_fingerprint", "protocol", "config_hash", "run_key", "init")
     return [f"- {name.replace('_', ' ')}: `{facts[name]}`" for name in names if name in facts]

@@ -216,6 +216,7 @@ def _crop_remark(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def _described(
     trained: Trained, settings: Mapping[str, Any], layout: str, architecture: str, remarks: tuple[str, ...]
 ) -> ModelFolder:
+    """Return the description of a written model."""
     return ModelFolder(
         layout=layout,
         classes=trained.classes,

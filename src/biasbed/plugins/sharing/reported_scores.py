@@ -145,6 +145,7 @@ def _read(paths: Sequence[Path]) -> list[_Report]:
 
 
 def _read_report(path: Path) -> _Report:
+    """Return the report in a file. Raises UsageError if it can't be read, or is of another version."""
     where = f"scores={path}"
     try:
         content = strict.read_json(path)
