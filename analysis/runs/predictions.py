@@ -22,24 +22,25 @@ from biasbed.evaluation.decisions import Decisions
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
-MOST_BYTES = 2**28  # of decisions that are kept in memory for the next question about them
+MOST_BYTES = 2**28  # decisions up to this size are kept in memory for further questions
 
 
 class DecisionReader(Protocol):
     """Reader of the decisions of an analysis' runs on single images.
 
-    `decisions` and `answers` raise Failure with a short reason if there are none.
+    step: that the rule chose; None if it averages several. `decisions` and `answers` raise Failure with a short reason
+    if there are no decisions of this step.
     """
 
     @property
     def is_empty(self) -> bool:
-        """True if no run can have any."""
+        """True if no run can have decisions."""
 
     def decisions(self, run: Run, dataset: str, step: int | None) -> Decisions:
-        """Return all that is stored of the decisions on a set. step: None if the rule averages several."""
+        """Return all that is stored of the decisions on a set."""
 
     def answers(self, run: Run, dataset: str, step: int | None) -> ImageAnswers:
-        """Return which images of a set are decided rightly."""
+        """Return which images of a set are classified rightly."""
 
     def table(self, run: Run, name: str) -> list[dict[str, str]]:
         """Return the rows of a CSV file that the evaluation of a model has written; empty if there is none."""
@@ -58,7 +59,7 @@ class TrackedDecisions:
         return False
 
     def decisions(self, run: Run, dataset: str, step: int | None) -> Decisions:
-        """Return the decisions of the weights of this step; a tested model has only one state."""
+        """Return the decisions of the weights of this step; of a tested model its only ones."""
         if step is None:
             raise Failure("the rule averages several steps, and decisions are those of one")
         is_tested = run.kind in TESTED
@@ -110,7 +111,7 @@ def _num_bytes(decisions: Decisions | None) -> int:
 
 
 def answers_of(decisions: Decisions) -> ImageAnswers:
-    """Return which images are decided rightly, sorted by condition and name.
+    """Return which images are classified rightly, sorted by condition and name.
 
     Raises Failure if an image is there twice, or has several labels.
     """

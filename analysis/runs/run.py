@@ -33,7 +33,7 @@ class Run:
     method: str = ""  # the method that trained it
     display_name: str = ""  # of its row, as MLflow's pages group by it
     cell: str = ""  # the training data, if a study has several
-    cells: tuple[str, ...] = ()  # for a tested model beside trained ones: the cells of theirs on which it counts
+    cells: tuple[str, ...] = ()  # for a tested model beside trained ones: those of their cells on which it counts
     seed: str = ""
     test_domains: str = ""
     run_key: str = ""
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def draw(self) -> int:
-        """Number of a trial's settings in its search (3 for the trial `r1-3`), the same on all cells."""
+        """Number of a trial's settings in its search, the same on all cells: 3 for the trial `r1-3`; 0 without one."""
         return int(re.findall(r"[0-9]+", self.trial or "0")[-1])
 
     @property
@@ -85,14 +85,14 @@ class Run:
         return self.algorithm, self.cell
 
     def among(self, cells: Iterable[str]) -> tuple[str, ...]:
-        """Return those of these cells on which the run counts: its own, or all of them if it has none."""
-        distinct = tuple(dict.fromkeys(cells))
-        several = tuple(cell for cell in distinct if cell in self.cells)
-        if several:
-            return several
-        if self.cell in distinct:
-            return (self.cell,)
-        return () if self.cell else distinct
+        """Return those of these cells on which the run counts, each once: its own, or all if it has no cell."""
+        candidates = tuple(dict.fromkeys(cells))
+        own_cells = tuple(cell for cell in candidates if cell in self.cells)
+        if own_cells:
+            return own_cells
+        if not self.cell and self.cell not in candidates:
+            return candidates
+        return (self.cell,) if self.cell in candidates else ()
 
     @property
     def held_out(self) -> tuple[str, ...]:

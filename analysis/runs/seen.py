@@ -1,8 +1,7 @@
 """Data that the weights of a run have seen before its training, read from the published name of the weights.
 
-The setting `init_seen` comes first: what users say of their own weights.
-
-The report says it in the sections `weaknesses` and `study_design`.
+The setting `init_seen`, by which users describe their own weights, wins. The sections `weaknesses` and `study_design`
+of the report say what was seen.
 
 Answers: What have the weights of a row seen?
 """
@@ -25,11 +24,11 @@ SAY_SEEN = (
 
 
 class Pretraining(NamedTuple):
-    """Data set of a pretraining, and what was learned from."""
+    """Data of a pretraining."""
 
-    parts: str  # pattern of the parts of a weights' name that stand for it
-    kind: str  # labels, images without labels, or texts with images
-    name: str
+    parts: str  # pattern of the parts in names of weights that stand for it
+    kind: str  # what was learned from: labels, images or texts
+    name: str  # of the data set
     is_web: bool = False  # images of the web at large, which are likely to include images of test sets
 
 
@@ -53,9 +52,9 @@ FINE_TUNED = "ft"
 
 
 class Seen(NamedTuple):
-    """Data sets that weights have seen: all that their name tells; none if it tells nothing."""
+    """Data that weights have seen, as far as it is known."""
 
-    data: tuple[Pretraining, ...]
+    data: tuple[Pretraining, ...]  # empty for nothing, and if nothing is known
     text: str  # `labels of ImageNet-21k, labels of ImageNet-1k`, nothing or unknown
 
     @property
@@ -64,7 +63,7 @@ class Seen(NamedTuple):
         return any(pretraining.is_web for pretraining in self.data)
 
     def find_sets(self, sets: Iterable[str]) -> list[str]:
-        """Return the test sets that were among them by name: `labels of PACS` and the set `pacs_sketch`."""
+        """Return those of the sets that were seen, by their names: `pacs_sketch` if PACS was seen."""
         names = [slug(member.name) for member in self.data if not member.is_web]
         return [name for name in sets if any(name == seen or name.startswith(f"{seen}_") for seen in names)]
 
@@ -80,29 +79,30 @@ def read_seen(run: Run) -> Seen:
     return _read_name(_published_name(run, start))
 
 
-@functools.cache
+@functools.cache  # thousands of runs have the same weights
 def _read_name(name: str) -> Seen:
-    """Return what weights of this published name have seen. Thousands of runs have the same weights."""
+    """Return what weights of this published name have seen."""
     data = tuple(_pretrainings(re.split(r"[._:/-]", name.lower())))
     return Seen(data, ", ".join(f"{member.kind} of {member.name}" for member in data) or UNKNOWN)
 
 
 def _read_setting(said: str) -> Seen:
-    """Return what `init_seen` says. Names of data of the web, as in names of weights, are known to be such."""
+    """Return what the setting `init_seen` says: `labels of PACS, texts of web images`."""
     data = []
     for part in said.split(","):
         kind, _, name = part.strip().partition(" of ")
         if name:
             name_parts = re.split(r"[ ._:/-]", name.lower())
-            is_web = (
-                "web" in name_parts or name in WEB_NAMES or any(member.is_web for member in _pretrainings(name_parts))
-            )
-            data.append(Pretraining("", kind, name, is_web))
+            is_known_as_web = name in WEB_NAMES or any(member.is_web for member in _pretrainings(name_parts))
+            data.append(Pretraining("", kind, name, is_known_as_web or "web" in name_parts))
     return Seen(tuple(data), said.strip())
 
 
 def _published_name(run: Run, start: str) -> str:
-    """Return the published name of the weights; empty if they have none, as weights from a file."""
+    """Return the published name of a run's weights; empty if they have none, as weights from a file.
+
+    start: where training started, such as `timm:resnet50:a1_in1k`; empty for a tested model.
+    """
     if start.startswith("file:"):
         return ""
     if start:
@@ -113,14 +113,19 @@ def _published_name(run: Run, start: str) -> str:
     if run.kind not in TESTED:
         return ""
     weights = run.config.get("weights", "none")
-    if weights == "none":  # as in `timm:resnet50.a1_in1k`: behind the first point stands what timm calls the weights
-        return run.config.get("model", "").partition(":")[2].partition(".")[2] or run.method
+    if weights == "none":
+        # In `timm:resnet50.a1_in1k` the name of the weights stands behind the first point.
+        timm_name = run.config.get("model", "").partition(":")[2]
+        return timm_name.partition(".")[2] or run.method
     is_file = "/" in weights or "." in weights
     return "" if is_file else weights
 
 
 def _pretrainings(parts: Iterable[str]) -> list[Pretraining]:
-    """Return the data sets that parts of a name stand for. Without a fine-tuning, self-supervision reads no labels."""
+    """Return the data that parts of a name stand for.
+
+    Labels of ImageNet-1k count for self-supervised weights only if they were fine-tuned.
+    """
     parts = list(parts)
     data = [member for member in (*WEB, WITHOUT_LABELS) if any(re.fullmatch(member.parts, part) for part in parts)]
     has_labels = any(re.fullmatch(WITH_LABELS.parts, part) for part in parts)

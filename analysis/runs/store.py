@@ -1,6 +1,6 @@
 """Tracking server as analysis reads it: runs by tag, metric histories, small artifacts.
 
-Any error of a dead or strange server becomes a `Failure` with one line.
+Any error of a dead or strange server becomes a `Failure` of one line.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ class RunStore:
         return artifact_text(self.uri, run_id, path)
 
     def file(self, run_id: str, path: str) -> bytes | None:
-        """Return an artifact; None if the run has none of this name. Each folder of folders is listed only once."""
+        """Return an artifact; None if the run has none of this name.
+
+        In folders of folders a run may have few of many. Their outer folder is listed once, in place of requests for
+        files that are not there.
+        """
         folder = os.path.dirname(path)
         outer = os.path.dirname(folder)
         if outer and (run_id, outer) not in self._listings:

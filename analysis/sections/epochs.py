@@ -26,7 +26,7 @@ MOST_PANELS = 20
 
 
 class Epochs(Section[bool]):
-    """Scores over epochs; the data are whether some set was tested at several steps of a run."""
+    """How do scores change over training? Data: True if some run was tested at several steps."""
 
     name = "epochs"
     title = "Over training"
@@ -59,7 +59,7 @@ class _TestedCurve(NamedTuple):
 
 
 def _curves(analysis: Analysis) -> Iterator[_TestedCurve]:
-    """Yield the curve of every run on every column of its cell; of published runs if there are no others."""
+    """Yield the curve of every run on every column of its cells. Published runs are left out if there are others."""
     collection, cells = analysis.collection, [column.cell for column in analysis.columns]
     for run in collection.unpublished or collection.runs:
         counted = run.among(cells)
@@ -86,9 +86,9 @@ def curve_table(analysis: Analysis) -> pd.DataFrame:
 
 
 def draw(analysis: Analysis) -> Figure:
-    """Draw every set's headline over epochs: mean and one standard deviation over runs (Kalischek 2023, figure 2).
+    """Draw every column's score over epochs: mean and one standard deviation over runs (Kalischek 2023, figure 2).
 
-    Of very many columns the first of each data set is drawn, and no more than fit.
+    Of more than `MOST_PANELS` columns the first of each data set is drawn, as far as they fit.
     """
     from biasbed.analysis.report.figures.style import Sheet, legend
 

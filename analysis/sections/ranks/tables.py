@@ -65,7 +65,7 @@ def make_rank_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
 
 
 def make_printed_ranks(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Return average ranks of every choice of sets, and below them the omnibus test; for LaTeX. None without ranks."""
+    """Return the average ranks on every choice of sets, below them the omnibus test, for LaTeX; None without ranks."""
     comparisons = [comparison for comparison in analysis.comparisons if len(comparison.ranks)]
     if not comparisons:
         return None
@@ -155,12 +155,12 @@ def _cell_or_blank(name: str) -> CellMaker:
 
 
 def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable | None:
-    """Return every pair with the size of its difference and what each test says; None without pairs."""
-    verdicts_of_pairs = verdicts(analysis, comparison)
-    if not verdicts_of_pairs:
+    """Return every pair with the size of its difference and the verdict of each test; None without pairs."""
+    pairs = verdicts(analysis, comparison)
+    if not pairs:
         return None
     alpha, digits, noun = analysis.alpha, analysis.sets[0].digits, comparison.noun
-    has_nemenyi, has_bayes = comparison.nemenyi is not None, not math.isnan(verdicts_of_pairs[0].alike)
+    has_nemenyi, has_bayes = comparison.nemenyi is not None, not math.isnan(pairs[0].alike)
     p_nemenyi = TableColumn("p Nemenyi", p_value("nemenyi_p", alpha, bold="nemenyi"))
     improvement = interval("improvement", "improvement_low", "improvement_high", 2)
     columns = [
@@ -176,12 +176,7 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
         *([TableColumn("in practice (Bayes)", _in_practice)] if has_bayes else []),
         TableColumn("detectable", number("detectable", digits)),
     ]
-    size, unit, rope, alpha = (
-        comparison.size,
-        wording.unit(analysis),
-        analysis.options.rope,
-        comparison.alpha,
-    )
+    size, unit, rope = comparison.size, wording.unit(analysis), analysis.options.rope
     bayes = ""
     if has_bayes:
         bayes = (
@@ -203,7 +198,7 @@ def make_pair_table(analysis: Analysis, comparison: RankTests, links: Links) -> 
         "significant omnibus test). $a>b$: how often a run of $a$ beats a run of $b$. "
         f"{latex.provenance(analysis)}.",
     )
-    records = [vars(pair) for pair in verdicts_of_pairs]
+    records = [vars(pair) for pair in pairs]
     return make_table(caption, columns, records, PAIR_FILES, oracle=analysis.rule.oracle, printed=printed)
 
 
