@@ -278,7 +278,7 @@ def _describe_empty(
 
 def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str, str]]:
     """Return the (algorithm, set) whose maker also made data that the algorithm trained on."""
-    marked = set()
+    marked: set[tuple[str, str]] = set()
     for column in sets:
         maker = column.set_record.made_by
         if maker:
