@@ -26,15 +26,14 @@ class Evidence(NamedTuple):
     leaves: Sequence[str]  # lowest names of the columns
     averages_rows: bool  # a row averages the others
     averages_columns: bool
-    bold: Sequence[tuple[int, int]]  # (row, column)
     is_mapping: bool  # of names to scores, which JSON files hold
 
 
 def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     """Return what lines and columns are. Raises UsageError if nothing tells.
 
-    option: `rows=` of the user. In order: the head of the column of names; an average beside the data sets; names
-    that are usual; and the best number in bold, which stands once a data set.
+    option: `rows=` of the user. In order: the head of the column of names; an average beside the data sets; and names
+    that are usual.
     """
     if option != "auto":
         return _said(option == "methods", f"rows={option}")
@@ -53,7 +52,6 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         (_by_names, "by their names"),
         (_by_numbers, "as numbers are no methods"),
         (_by_measures, "as measures are"),
-        (_by_bold, "as the bold numbers show"),
     ):
         rows_are_methods = vote(evidence)
         if rows_are_methods is not None:
@@ -119,18 +117,6 @@ def _share_of_measures(names: Sequence[str]) -> float:
         last = measure.split()[-1:]
         count += say.is_metric(measure) or (last != [measure] and any(map(say.is_metric, last)))
     return count / max(len(names), 1)
-
-
-def _by_bold(evidence: Evidence) -> bool | None:
-    """Return what bold numbers say: the best of each data set is bold."""
-    if len(evidence.bold) < 2:
-        return None
-    rows, columns = {row for row, _ in evidence.bold}, {column for _, column in evidence.bold}
-    num_rows, num_columns = len(evidence.rows), len(evidence.columns)
-    fills_columns, fills_rows = len(columns) == num_columns, len(rows) == num_rows
-    if fills_columns != fills_rows and len(evidence.bold) < 0.6 * num_rows * num_columns:
-        return fills_columns
-    return None
 
 
 def suspect_swap(methods: Sequence[str], datasets: Sequence[str]) -> str:

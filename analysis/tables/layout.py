@@ -108,33 +108,34 @@ def _find_layout(
         )
         return Layout(columns, "straight", columns.method, note)
     if columns.dataset is not None and settings.rows != "methods":
-        name_columns = _name_columns(body, columns)
-        if (
-            name_columns
-            and settings.method != "none"
-            and settings.rows == "auto"
-            and say.split_words(body.leaf(name_columns[0]))[:1] != ("type",)
-            and _may_be_methods(body, columns, name_columns[0])
-        ):
-            columns.method = name_columns[0]
-            columns.texts.remove(name_columns[0])
-            return Layout(columns, "long", columns.method, _say_columns(body, columns))
-        _refuse_without_methods(body, columns)
-        return Layout(columns, "turned", columns.dataset, "lines are data sets and columns methods, as the head says")
-    candidates = [column for column in (columns.method, columns.dataset) if column is not None] or _name_columns(
-        body, columns
-    )
+        return _layout_of_named_sets(body, columns, settings)
+    return _layout_by_evidence(body, cells, columns, settings)
+
+
+def _layout_of_named_sets(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:
+    """Return the layout of a table whose head names data sets, and no methods: a column of words or the columns are."""
+    first = next(iter(_name_columns(body, columns)), None)
+    may_name = first is not None and settings.method != "none" and settings.rows == "auto"
+    if first is not None and may_name and _may_be_methods(body, columns, first):
+        columns.method = first
+        columns.texts.remove(first)
+        return Layout(columns, "long", first, _say_columns(body, columns))
+    _refuse_without_methods(body, columns)
+    return Layout(columns, "turned", columns.dataset, "lines are data sets and columns methods, as the head says")
+
+
+def _layout_by_evidence(body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings) -> Layout:
+    """Return the layout of a table whose head does not say what its lines are."""
+    candidates = [column for column in (columns.method, columns.dataset) if column is not None]
+    candidates = candidates or _name_columns(body, columns)
     if columns.metric is not None and all(len(set(body.cells(column))) == 1 for column in candidates):
         candidates, columns.metric = [columns.metric], None  # measures of one data set, which nothing names
     if not candidates:
         return _nameless(body, columns, settings)
     column = candidates[0]
     axes = find_axes(_evidence(body, cells, columns, column), settings.rows, body.grid.source)
-    columns.method = columns.dataset = None
-    if axes.rows_are_methods:
-        columns.method = column
-    else:
-        columns.dataset = column
+    columns.method, columns.dataset = (column, None) if axes.rows_are_methods else (None, column)
+    if not axes.rows_are_methods:
         _refuse_without_methods(body, columns)
     columns.texts = [text for text in columns.texts if text != column]
     return Layout(columns, "straight" if axes.rows_are_methods else "turned", column, axes.note)
@@ -211,6 +212,8 @@ def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:
     Several columns of scores of which none is a measure are methods themselves.
     """
     assert columns.dataset is not None
+    if say.split_words(body.leaf(column))[:1] == ("type",):
+        return False
     are_methods = len(columns.scores) > 1 and not any(say.is_metric(body.leaf(score)) for score in columns.scores)
     if are_methods:
         return False
@@ -257,7 +260,6 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
     paths = {column: body.path(column) for column in columns.scores}
     averaging, _ = averages.find_averages(paths, numbers)
     plain = [row for row in rows if not averages.other_line(names[row])]
-    bold = [(row, column) for row, column in body.grid.bold if column in columns.scores and row in plain]
     return Evidence(
         head=body.name(name_column),
         rows=[names[row] for row in plain],
@@ -265,6 +267,5 @@ def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column
         leaves=[say.without_arrow(paths[column][-1]) for column in columns.scores if paths[column]],
         averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
         averages_columns=bool(averaging),
-        bold=bold,
         is_mapping=body.grid.format == "JSON" and not body.leaf(name_column),
     )

@@ -105,8 +105,6 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     free = [column for column in range(width) if column not in left_out]
     numeric = [column for column in free if cells.is_numeric(column)]
     texts = [column for column in free if column not in numeric]
-    if not texts and numeric and _names_lines(body, numeric[0]):
-        texts = [numeric.pop(0)]
     _take_named(body, columns, settings)
     _take_by_heads(body, cells, columns, texts, numeric, settings)
     texts = [column for column in texts if column not in columns.names]
@@ -382,8 +380,6 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a year"
     if are_whole and values and all(1970 <= value <= 2040 for value in values) and not say.OF_DATA.search(name):
         return "a year, by its numbers"
-    if all(re.fullmatch(r"\[\d+\]", text) for text in texts):
-        return "a reference"
     if (
         leaf.strip() in ("#", "n", "N")
         or say.letters(leaf) in RUNS
@@ -443,13 +439,6 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     if leaf and _COST.search(leaf):
         return True
     return 2 * len(list(filter(_WITH_UNIT.fullmatch, texts))) > len(texts)
-
-
-def _names_lines(body: Body, column: int) -> bool:
-    """Return True for different whole numbers in a first column without a head, which are no numbering."""
-    texts = body.cells(column)
-    are_whole = all(map(str.isdigit, texts))
-    return column == 0 and not body.leaf(0) and are_whole and len(set(texts)) == len(texts) and not _is_numbering(texts)
 
 
 def _is_numbering(texts: Sequence[str]) -> bool:

@@ -193,30 +193,17 @@ def find_delimiter(text: str) -> str:
 
 
 def fixed_width_grid(text: str, source: str) -> Grid:
-    """Return a table whose columns are set apart by two blanks or more, by the places that are blank in all lines."""
+    """Return a table whose columns are set apart by two blanks or more. Raises UsageError if lines differ in length."""
     lines = [(number, line.expandtabs(8).rstrip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     lines = [(number, line) for number, line in lines if not re.fullmatch(r"[\s\-=+_~]+", line)]
     multi = [(number, line) for number, line in lines if re.search(r"\S\s{2,}\S", line)] or lines
-    if fields := _set_with_blanks([line for _, line in multi]):
-        return make_grid(source, texts_of(fields), [number for number, _ in multi], 0, "text")
-    width = max((len(line) for _, line in multi), default=0)
-    if width > 100_000:
-        raise UsageError(f"{source}: a line has {width:,} characters: is this a table of scores?")
-    used = [False] * (width + 1)
-    for _, line in multi:
-        for offset, sign in enumerate(line):
-            used[offset] |= sign != " "
-    edges, start = [], None
-    for offset in range(width + 1):
-        if used[offset] and start is None:
-            start = offset
-        elif not used[offset] and start is not None:
-            edges.append((start, offset))
-            start = None
-    rows = []
-    for _, line in multi:
-        rows.append([RawCell(squeeze(line[begin:end])) for begin, end in edges])
-    return make_grid(source, rows, [number for number, _ in multi], 0, "text")
+    fields = _set_with_blanks([line for _, line in multi])
+    if not fields:
+        raise UsageError(
+            f"{source}: no sign separates the cells, and lines have different numbers of fields between two blanks: "
+            "give the table as CSV or Markdown"
+        )
+    return make_grid(source, texts_of(fields), [number for number, _ in multi], 0, "text")
 
 
 def _set_with_blanks(lines: Sequence[str]) -> list[list[str]]:
