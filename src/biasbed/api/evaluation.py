@@ -90,7 +90,7 @@ class Request:
         if size == "auto":
             usual = suites.choose_suite(self.settings).suite.usual(self.settings)
             size = preparation.settings.get("image_size", usual.get("image_size", Config.image_size))
-        return outputs.describe(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
+        return outputs.add_maps(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
 
 
 def _can_be_sent(function: object) -> bool:

@@ -1,4 +1,4 @@
-"""Command `evaluate`: tests a model that is trained already, or gives files to the plug-in that evaluates them."""
+"""Command `evaluate`: tests a trained model, or passes files of decisions to the plug-in that evaluates them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("model", "weights", "label_map", "report")  # settings that may name a 
 
 
 Metrics = dict[str, float]
-# Functions of plug-ins that evaluate files which are no models, by the files' ending.
+# Functions of plug-ins that evaluate files other than models, by the files' ending.
 FILES_OF_PLUGINS: Offered[Callable[[EvaluateOptions, Mapping[str, Any], Sequence[Path]], Metrics]] = Offered("model")
 
 
@@ -37,7 +37,7 @@ def settings(suite: str) -> tuple[str, ...]:
 
 
 def with_absolute_path(name: str, value: str) -> str:
-    """Return a setting's value, with its absolute path if it names a file."""
+    """Return a setting's value; if it names a file, with the file's absolute path."""
     return files.with_absolute_path(value) if name in FILES and not value.startswith("{") else value
 
 
@@ -49,13 +49,16 @@ def read(flags: Mapping[str, Any]) -> EvaluateFlags:
 
 
 def split_files(model: str) -> list[Path]:
-    """Return the files that `a.csv,b.csv` names, if a plug-in evaluates all of such endings; empty for a model."""
+    """Return the paths in `a.csv,b.csv` if plug-ins evaluate files with these endings; empty for a model."""
     paths = [Path(part.strip()).expanduser() for part in model.split(",") if part.strip()]
     return paths if all(path.suffix.lower() in FILES_OF_PLUGINS for path in paths) else []
 
 
 def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
-    """Test what `model=` names and track the result; return its metrics, or of several processes the exit code."""
+    """Test the model, or evaluate the files, that `model=` names, and track the result.
+
+    Returns the metrics, or the exit code if several processes were started.
+    """
     options, shared = read(flags)
     if options.model == "none":
         raise UsageError(

@@ -20,13 +20,13 @@ class DecidedSets:
     """Decisions of one model on the sets that it was tested on."""
 
     decided: Sequence[Decisions]
-    phases: Mapping[str, Sequence[str]]  # that each set is measured in, by its name
+    phases: Mapping[str, Sequence[str]]  # set -> phases of its metrics, `val` or `test`
     scores: ScoreSettings
-    calibrating: Sequence[str] = ()  # sets with whose images scores are calibrated
+    calibrating: Sequence[str] = ()  # sets whose images calibrate the scores
     observer: str = ""  # name of the model
     derived: Sequence[record.Derived] = ()  # declared values that follow from several sets
-    others: Sequence[Decisions] = ()  # of other observers, on the same images
-    memo: dict[str, Any] = field(default_factory=dict)  # what a plug-in computes once, by its name
+    others: Sequence[Decisions] = ()  # decisions of other observers on the same images
+    memo: dict[str, Any] = field(default_factory=dict)  # results that plug-ins compute once, by their names
 
 
 class DecisionTable(NamedTuple):

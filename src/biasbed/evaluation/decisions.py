@@ -19,19 +19,19 @@ from biasbed.data.names import Coded, Names, photographs
 from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, ece, rms, rms_reference
 
-PEOPLE, MODELS = "people", "models"
+PEOPLE, MODELS = "people", "models"  # kinds of observers
 NAN = float("nan")
-CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # what label and bias of an image stand for, in words
+CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # meanings of an image's label and bias
 OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 
 
 @dataclass(frozen=True)
 class CueCounts:
-    """Counts of decisions on images whose cues conflict, without images whose shape and texture are the same class."""
+    """Numbers of decisions on images whose shape and texture are of different classes."""
 
     decisions: int
-    shape: int
-    texture: int
+    shape: int  # decisions for the class of the shape
+    texture: int  # decisions for the class of the texture
 
     @property
     def shape_bias(self) -> float:
@@ -40,12 +40,12 @@ class CueCounts:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """Decisions on images of one set, one per trial, of one observer or of several; classes and groups are names.
+    """Decisions on the images of one set, one per trial. Classes and groups are names.
 
     If images have several labels, an image's label is all of their names, joined by +, and so is the decision on it.
 
     A model that is tested here sees every image once. In an experiment an observer may see an image in several
-    sessions, and several observers see the same images: then there are more trials than images.
+    sessions, and several observers may see the same images, so that there are more trials than images.
     """
 
     observer: str
@@ -53,11 +53,11 @@ class Decisions:
     images: Names  # of each of N trials
     label: Coded  # [N]; under cue conflict the shape's class
     decision: Coded  # [N]
-    classes: tuple[str, ...]  # that a decision may name
+    classes: tuple[str, ...]  # possible decisions
     bias: Coded | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
     group: Coded | None = None  # [N] name of each image's group
-    condition: Coded | None = None  # [N] under which each trial's image was shown
-    session: Coded | None = None  # [N] the same
+    condition: Coded | None = None  # [N] condition under which each trial's image was shown
+    session: Coded | None = None  # [N] session in which it was shown
     confidence: np.ndarray | None = None  # [N] probability of the decision among the set's classes
     loss: np.ndarray | None = None  # [N] NaN where the label map gives no logits
     top: Coded | None = None  # [N, up to 5] classes, best first
@@ -73,13 +73,13 @@ class Decisions:
     preprocessing: str = ""
     kind: str = MODELS  # or PEOPLE
     image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
-    member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
+    member: np.ndarray | None = None  # [N] number of the observer who answered; None: there is one
     cues: tuple[str, str] = CUES  # or SHORTCUT
-    has_all_classes: bool = True  # False: what else a decision could name is unknown
-    epoch: int | None = None  # number of the evaluation, in a file of predictions that says it
+    has_all_classes: bool = True  # False: `classes` are those that occur, and others may have been possible
+    epoch: int | None = None  # number of the evaluation, if a file of predictions has it
 
     def __post_init__(self) -> None:
-        """Convert names, which may come in any form, to `Names` and `Coded`."""
+        """Convert lists and arrays of names to `Names` and `Coded`."""
         images: Any = self.images
         object.__setattr__(self, "images", images if isinstance(images, Names) else Names(images))
         for name in ("label", "decision", "bias", "group", "condition", "session", "top"):
@@ -99,8 +99,8 @@ class Decisions:
     def photograph_of_trial(self) -> np.ndarray:
         """[N] number of the photograph that each trial's image is a view of.
 
-        A model that is tested here may see several views, each under a condition. Recorded experiments tell only what
-        each image is called, so that each image counts as a photograph.
+        A model that is tested here may see several views of a photograph, each under a condition. In recorded
+        experiments each image counts as a photograph, as only its name is known.
         """
         if self.condition is None or self.label_map == "recorded":
             return self.image_of_trial
@@ -113,18 +113,19 @@ class Decisions:
 
     @property
     def right(self) -> np.ndarray:
+        """[N] True for a decision that is the label."""
         return self.decision == self.label
 
     @property
     def for_bias(self) -> np.ndarray:
-        """[N] True for a decision for the class that the shortcut suggests; there must be one."""
+        """[N] True for a decision for the class that the shortcut suggests. The set must have a shortcut."""
         assert self.bias is not None
         chosen: np.ndarray = self.decision == self.bias
         return chosen
 
     @property
     def conflicting(self) -> np.ndarray:
-        """[N] True for an image whose shortcut suggests another class; there must be one."""
+        """[N] True for an image whose shortcut suggests another class. The set must have a shortcut."""
         assert self.bias is not None
         conflicting: np.ndarray = self.label != self.bias
         return conflicting
@@ -161,9 +162,9 @@ def _calibration(decisions: Decisions) -> float:
 
 
 def _measure_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
-    """Make a measure of a function of confidences and of which decisions are right.
+    """Make a measure from a function of the confidences [N] and of whether each decision is right [N].
 
-    Ties of confidence are in the order of the images' ids. NaN if there are too few images.
+    Equal confidences are in the order of the images' ids. NaN if there are too few images.
     """
 
     def measure(decisions: Decisions) -> float:
@@ -186,7 +187,7 @@ def average_precisions(decisions: Decisions) -> list[float]:
 
 
 def _measure_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
-    """Make a measure of a function of the images' labels and of the labels' scores."""
+    """Make a measure from a function of which labels images have [N,K] and of the labels' scores [N,K]."""
 
     def measure(decisions: Decisions) -> float:
         if decisions.targets is None or decisions.scores is None:
@@ -203,7 +204,7 @@ def _accuracy_full(decisions: Decisions) -> float:
 
 
 def _measure_images(name: str) -> Callable[[Decisions], float]:
-    """Make the mean of the values of images that count, as `IMAGE_VALUES` has them."""
+    """Make the measure that is the mean of an entry of `IMAGE_VALUES` over the images that count."""
 
     def measure(decisions: Decisions) -> float:
         return IMAGE_VALUES[name].take(decisions).mean
@@ -212,7 +213,7 @@ def _measure_images(name: str) -> Callable[[Decisions], float]:
 
 
 def _measure_alignment(aligned: bool) -> Callable[[Decisions], float]:
-    """Make the accuracy on images whose label agrees with their bias, or on the others."""
+    """Make the measure that is the accuracy on images whose label agrees with their bias, or on all others."""
 
     def measure(decisions: Decisions) -> float:
         if decisions.bias is None:
@@ -230,7 +231,7 @@ def _worst_class(decisions: Decisions) -> float:
 
 
 def _measure_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisions], float]:
-    """Make a measure that combines the accuracies of each pair of class and bias that some image has."""
+    """Make a measure that combines the accuracies of all groups of images with one class and one bias."""
 
     def measure(decisions: Decisions) -> float:
         if decisions.bias is None or not len(decisions.label):
@@ -249,10 +250,10 @@ def _measure_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisio
 
 
 class CountedValues(NamedTuple):
-    """Value of each of N trials, and whether it counts. Values of others mean nothing."""
+    """Values of N trials, of which some count."""
 
-    values: np.ndarray
-    counted: np.ndarray
+    values: np.ndarray  # [N]
+    counted: np.ndarray  # [N] bool; the other values are meaningless
 
     @property
     def mean(self) -> float:
@@ -260,7 +261,7 @@ class CountedValues(NamedTuple):
         return float(self.values[self.counted].mean()) if self.counted.any() else NAN
 
     def select(self, rows: np.ndarray) -> CountedValues:
-        """Return the values, of which only those in `rows` [N] still count."""
+        """Return the values with fewer that count: only those that are also in `rows` [N] bool."""
         return CountedValues(self.values, self.counted & rows)
 
 
@@ -268,9 +269,9 @@ class CountedValues(NamedTuple):
 class ImageValue:
     """Measure that is the mean of a value of each image."""
 
-    value: Callable[[Decisions], np.ndarray]
-    counts: Callable[[Decisions], np.ndarray] | None = None  # None: all images
-    needs: tuple[str, ...] = ()  # fields of the decisions, without which no image counts
+    value: Callable[[Decisions], np.ndarray]  # [N] numbers or bools
+    counts: Callable[[Decisions], np.ndarray] | None = None  # [N] images that count; None: all
+    needs: tuple[str, ...] = ()  # fields of the decisions; if one is None, no image counts
 
     def take(self, decisions: Decisions) -> CountedValues:
         """Return the values of all trials."""

@@ -187,7 +187,7 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
     """Load the model, with its outputs named by the user's label map. Raises UsageError if there is no such model."""
     normalisation = build(Config, {name: flags[name] for name in ("mean", "std") if name in flags})
     model = models.find(options.model, options.weights, options.algorithm, mean_std(normalisation))
-    return outputs.describe(model, user_label_maps.find_own(options.label_map))
+    return outputs.add_maps(model, user_label_maps.find_own(options.label_map))
 
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:

@@ -18,13 +18,13 @@ from biasbed.tracking.tracker import Tracker
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationJob(TrackedJob):
-    """Evaluation before it starts."""
+    """Evaluation of a model, or of recorded decisions, before it starts."""
 
     KIND = "evaluate"
     WORK = "tested"
 
-    usual_name: str  # of the run, unless it is given a row
-    given_settings: Mapping[str, Any]
+    usual_name: str  # name of the run if no row is given
+    given_settings: Mapping[str, Any]  # by dotted name
     weights: str = ""  # content hash of the tested model
     parameters: int | None = None  # of the tested model
     backbone: str = ""  # of a tested checkpoint
@@ -109,7 +109,7 @@ def finish(tracker: Tracker, metrics: Mapping[str, float]) -> None:
 
 
 def read_finished(folder: RunFolder) -> dict[str, float]:
-    """Return the metrics of a finished run, and say how to test anew."""
+    """Print that a run is finished and how to test anew; return its metrics."""
     print(f"{folder.path.name} is finished already; resume=never tests anew")
     metrics: dict[str, float] = dict(folder.read_journal()[-1]["metrics"])
     return metrics

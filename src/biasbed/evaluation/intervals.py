@@ -6,6 +6,7 @@ Answers: How is the interval of the shape bias or of an accuracy computed?
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,10 +50,10 @@ def sums_interval(
     random = np.random.default_rng(seed)
     drawn = []
     for sums in samples:
-        kinds, counts = _count_kinds(sums)
-        kinds, counts = kinds[::-1], counts[::-1]
+        rows = _count_rows(sums)
+        distinct, counts = rows.distinct[::-1], rows.counts[::-1]
         total = int(counts.sum())
-        drawn.append(random.multinomial(total, counts / total, size=RESAMPLES) @ kinds)
+        drawn.append(random.multinomial(total, counts / total, size=RESAMPLES) @ distinct)
     values = statistic(np.concatenate(drawn, axis=1))
     values = values[np.isfinite(values)]
     if not len(values):
@@ -61,26 +62,38 @@ def sums_interval(
     return low, high
 
 
-def _count_kinds(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows, sorted, and how often each occurs, as `np.unique(axis=0)` does but faster."""
+class _Rows(NamedTuple):
+    """Distinct rows of a matrix [N,D], sorted."""
+
+    distinct: np.ndarray  # [K,D]
+    counts: np.ndarray  # [K] number of times that each occurs
+
+
+def _count_rows(sums: np.ndarray) -> _Rows:
+    """Count equal rows, as `np.unique(axis=0)` does but faster."""
     code = np.zeros(len(sums), dtype=np.int64)
     for column in sums.T:
         values, number = np.unique(column, return_inverse=True)
         code = np.unique(code * len(values) + number, return_inverse=True)[1]
     _, first, counts = np.unique(code, return_index=True, return_counts=True)
-    return sums[first], counts
+    return _Rows(sums[first], counts)
 
 
 def shape_bias_interval(decisions: Decisions, rows: np.ndarray | None = None) -> Interval:
-    """Return `share_interval` of the shape bias, shape / (shape + texture), on the trials [N] in `rows` (all)."""
+    """Return the interval of the shape bias, shape / (shape + texture), over images (`share_interval`).
+
+    rows: [N] bool, trials that count; None: all.
+    """
     values = IMAGE_VALUES["shape_bias"].take(decisions)
-    return share_interval(decisions, values if rows is None else values.select(rows))
+    if rows is not None:
+        values = values.select(rows)
+    return share_interval(decisions, values)
 
 
 def share_interval(decisions: Decisions, shares: CountedValues) -> Interval:
-    """Return the interval of a share of decisions, over images.
+    """Return the interval of a share of decisions, over images (`proportion_interval`).
 
-    Views of one photograph under several conditions are drawn together, as several answers to one image are.
+    Views of one photograph under several conditions count as one image.
     """
     return proportion_interval(shares.values, shares.counted, decisions.photograph_of_trial)
 
@@ -115,7 +128,7 @@ def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarra
 
 
 def accuracy_interval(decisions: Decisions) -> Interval:
-    """Return `share_interval` of the accuracy."""
+    """Return the interval of the accuracy, over images (`share_interval`)."""
     return share_interval(decisions, IMAGE_VALUES["accuracy"].take(decisions))
 
 

@@ -32,12 +32,12 @@ from biasbed.tracking import notes
 if TYPE_CHECKING:
     from biasbed.suites.sets import EvaluationSet
 
-# Requirements of an exported network. MLflow would infer them in a process of its own, which takes ten seconds.
+# Packages that an exported network needs. MLflow would infer them in a process of its own, which takes ten seconds.
 TO_LOAD = ("mlflow", "torch", "numpy")
 
 
 class Predict(nn.Module):
-    """`predict` as a module, for export."""
+    """Module whose forward pass is the algorithm's `predict`, for export."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
@@ -50,22 +50,22 @@ class Predict(nn.Module):
 def log_model(best: Path, run_id: str, uri: str, named: str = "auto") -> None:
     """Log a checkpoint's weights to its run as an MLflow model with signature, input example and card.
 
-    named: the method, if it is the user's own. The model is exported by torch.export: it loads without pickled code,
-    and maps images of any batch size to logits.
+    The model is exported by torch.export: it loads without pickled code, and maps images of any batch size to logits.
+    named: the method, if it is the user's own.
     """
     import mlflow
     from mlflow import MlflowClient
 
-    algorithm, config, classes, values, _, _ = from_checkpoint(best, named)
+    trained = from_checkpoint(best, named)
+    algorithm, side = trained.algorithm, _tested_size(trained.settings)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
-    side = _tested_size(values)
-    image, outputs = (config.network.channels, side, side), algorithm.setup.num_classes
+    image, outputs = (trained.config.network.channels, side, side), algorithm.setup.num_classes
     mlflow.set_tracking_uri(uri)
     run = MlflowClient(uri).get_run(run_id)
     with tempfile.TemporaryDirectory() as temporary:
         model_uri = _log_exported(Predict(algorithm).eval(), image, outputs, run, uri, Path(temporary) / "model")
     note = run.data.tags.get(notes.NOTE, "")
-    tags = {notes.NOTE: card(model_uri, image, classes, outputs, note)}
+    tags = {notes.NOTE: card(model_uri, image, trained.classes, outputs, note)}
     mlflow.set_logged_model_tags(model_uri.rpartition("/")[2], tags)
 
 
@@ -105,7 +105,7 @@ def _log_exported(module: nn.Module, image: Sequence[int], outputs: int, run: An
             pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in TO_LOAD],
         )
         client.log_model_artifacts(model_id, str(folder))
-        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])  # the run has no model that is not whole
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])  # only now, when the model is complete
         status = LoggedModelStatus.READY
     finally:
         client.finalize_logged_model(model_id, status)
@@ -113,7 +113,7 @@ def _log_exported(module: nn.Module, image: Sequence[int], outputs: int, run: An
 
 
 def _tested_size(values: Mapping[str, Any]) -> int:
-    """Return the pixels per side at which a training's tests had images. values: its settings, by dotted name."""
+    """Return the pixels per side of a training's test images. values: its settings, by dotted name."""
     size = values.get("preprocess.size", values.get("stimuli.size", "auto"))
     return int(values["image_size"] if size == "auto" else size)
 
@@ -125,7 +125,7 @@ def model_name(tags: Mapping[str, str]) -> str:
 
 
 def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs: int, note: str) -> str:
-    """Return the model card in Markdown: how to use the model. note: of the run that trained it."""
+    """Return the model card in Markdown, which says how to use the model. note: that of the run that trained it."""
     names = ", ".join(classes) if classes else f"{outputs} classes"
     if len(names) > 1000:
         names = f"{names[:1000]}, ..."
@@ -154,21 +154,22 @@ class TestedModel:
     """Trained model that is to be tested."""
 
     module: nn.Module
-    predict: Callable[[Tensor], Tensor]  # [N,C,H,W] in [0,1] -> logits
-    algorithm: str
-    seed: int
-    classes: tuple[str, ...] | None  # of its outputs, in order; None if the weights don't say
+    predict: Callable[[Tensor], Tensor]  # [N,C,H,W] in [0,1] -> logits [N,outputs]
+    algorithm: str  # method of a checkpoint; the name of any other model
+    seed: int  # of its training; 0 if unknown
+    classes: tuple[str, ...] | None  # names of its outputs, in order; None if unknown
     outputs: int
-    preprocessing: Mapping[str, Any]  # of tests during its training or by its library: settings by dotted name
-    task: Task | None = None  # that it has learnt; None if the weights don't say
+    # Settings by dotted name, as it was tested during its training, or as its library recommends.
+    preprocessing: Mapping[str, Any]
+    task: Task | None = None  # that it has learnt; None if unknown
     normalisation: Normalisation | None = None  # of its images
-    transform: OwnTransform | None = None  # of the user's, in place of the sets' own
-    maps: OwnMaps | None = None  # of the user's, from its outputs to classes
-    backbone: str = ""  # of a checkpoint; other models' names say it
+    transform: OwnTransform | None = None  # the user's transform, in place of those of the sets
+    maps: OwnMaps | None = None  # the user's label maps
+    backbone: str = ""  # of a checkpoint; other models are named by it
 
     @property
     def own_normalisation(self) -> dict[str, Any]:
-        """Normalisation for the run's identity, if neither architecture nor published weights imply it."""
+        """Normalisation as an entry of the run's identity; empty if architecture or published weights imply it."""
         normalisation = self.normalisation
         if normalisation is None or normalisation.kind not in ("given", "checkpoint"):
             return {}
@@ -227,9 +228,9 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
 
 
 def _model_folder(model: str) -> Path | None:
-    """Return the folder that `model=` names, if `export format=huggingface` wrote its model in biasbed's own layout.
+    """Return the folder that `model=` names if it is in biasbed's layout, as `export format=huggingface` writes it.
 
-    Raises UsageError for a folder of timm's layout, which is named with its library.
+    Raises UsageError for a folder in timm's layout, which has to be named as `timm:local-dir:<folder>`.
     """
     folder = Path(model).expanduser()
     if (folder / checkpoint.FOLDER_FILE).is_file():
@@ -241,22 +242,22 @@ def _model_folder(model: str) -> Path | None:
 
 def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
     """Load a model that biasbed has trained, with the preprocessing of its own tests."""
-    algorithm, config, classes, values, task, normalisation = from_checkpoint(path, named, where)
+    trained = from_checkpoint(path, named, where)
     preprocessing = {}
-    for key, value in values.items():
-        if key == "image_size" or is_within(key, TESTING):
-            preprocessing[key] = value
+    for name, value in trained.settings.items():
+        if name == "image_size" or is_within(name, TESTING):
+            preprocessing[name] = value
     return TestedModel(
-        module=algorithm,
-        predict=algorithm.predict,
-        algorithm=algorithms.identifier(config.algorithm),
-        seed=config.seed,
-        classes=classes,
-        outputs=algorithm.setup.num_classes,
+        module=trained.algorithm,
+        predict=trained.algorithm.predict,
+        algorithm=algorithms.identifier(trained.config.algorithm),
+        seed=trained.config.seed,
+        classes=trained.classes,
+        outputs=trained.algorithm.setup.num_classes,
         preprocessing=preprocessing,
-        task=task,
-        normalisation=normalisation,
-        backbone=config.backbone,
+        task=trained.task,
+        normalisation=trained.normalisation,
+        backbone=trained.config.backbone,
     )
 
 
@@ -292,8 +293,11 @@ def _load_library_model(model: str, weights: str, mean_std: MeanStd | None) -> T
 
 
 def _choose_weights(model: str, weights: str) -> str:
-    """Return the name of the published weights. Raises UsageError if the model has none, or several to choose from."""
-    names = library.published_weights(model)  # raises UsageError for an unknown model
+    """Return the name of a library model's weights: the given one, else the only ones that are published.
+
+    Raises UsageError for an unknown model, and if there are no published weights or several.
+    """
+    names = library.published_weights(model)
     if weights != "none":
         return weights
     if len(names) != 1:

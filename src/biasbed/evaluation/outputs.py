@@ -19,8 +19,8 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 
 
-def describe(model: models.TestedModel, maps: user_label_maps.OwnMaps | None) -> models.TestedModel:
-    """Return the model with the user's label maps. Raises UsageError if these contradict it."""
+def add_maps(model: models.TestedModel, maps: user_label_maps.OwnMaps | None) -> models.TestedModel:
+    """Return the model with the user's label maps and names of outputs. Raises UsageError if these contradict it."""
     if maps is None:
         return model
     if maps.outputs != model.outputs:
@@ -40,9 +40,10 @@ class FittedSets(NamedTuple):
 def fit_sets(
     suite: OpenSuite, model: models.TestedModel, config: Config, how: Aggregation = label_maps.USUAL
 ) -> FittedSets:
-    """Give each set the label map that fits the model. how: ImageNet's classes become the 16 categories.
+    """Give each set the label map from the model's outputs to its classes; leave out sets for which there is none.
 
-    Raises UsageError if a set that doesn't fit was chosen by name, or if no set is left.
+    how: aggregation of the scores of ImageNet's classes to those of the 16 categories. Raises UsageError if a set that
+    doesn't fit was chosen by name, or if no set is left.
     """
     fitting: list[EvaluationSet] = []
     misfits: dict[str, str] = {}
@@ -87,8 +88,7 @@ def _advice(config: Config, model: models.TestedModel, classes: Sequence[str]) -
     return (
         "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
         "them; your own images are tested with suite=folders data_dir=<folder>"
-        + f"; this is suite={config.suite}, the default: name the suite that you mean"
-        * is_default
+        + (f"; this is suite={config.suite}, the default: name the suite that you mean" if is_default else "")
     )
 
 
@@ -97,7 +97,7 @@ def _label_map(
 ) -> label_maps.LabelMap | None:
     """Return the label map from the model's outputs to the set's classes, by the names of both; None if none fits.
 
-    how: ImageNet's classes become the 16 categories.
+    how: aggregation of the scores of ImageNet's classes to those of the 16 categories.
     """
     classes = evaluation_set.source.classes
     chosen = None if model.maps is None else model.maps.fitting(classes)
@@ -116,20 +116,21 @@ def _label_map(
 
 
 def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
-    """Return the names of the outputs: 1000 without names are ImageNet's classes."""
+    """Return the names of the outputs; 1000 outputs without names are taken for ImageNet's classes."""
     if model.classes is None and model.outputs == len(imagenet_classes()):
         return imagenet_classes()
     return model.classes
 
 
 def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
-    """Say that no label map leads from the model's outputs to a set's classes, and how near the nearest comes."""
+    """Return the reason why no label map leads from the model's outputs to a set's classes."""
     difference = "" if model.maps is None else model.maps.describe_misfit(classes)
     if model.maps is not None and difference:
         return f"{model.maps.where}: the classes of the map are not '{name}' ({difference})"
 
     def shorten(names: Sequence[str]) -> str:
-        return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
+        shown = ", ".join(names[:8])
+        return f"{shown}, ..." if len(names) > 8 else shown
 
     outputs = "unknown classes" if model.classes is None else shorten(model.classes)
     difference = user_label_maps.describe_difference(model.classes or (), classes) or shorten(classes)

@@ -1,6 +1,6 @@
-"""Pieces of an evaluation set: images that are decided, gathered and stored together, and decisions made of them.
+"""Pieces of an evaluation set, whose images are decided, gathered and stored together, and the decisions on them.
 
-`prediction_store` keeps them, so that an interrupted evaluation continues.
+`prediction_store` stores finished pieces, so that an interrupted evaluation can resume.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from biasbed.data.source import Source
 from biasbed.evaluation.decisions import CUES, SHORTCUT, Decisions
 from biasbed.suites.sets import EvaluationSet
 
-MOST = 2**16  # images of a piece
-FEW = 100_000  # images of a set whose five best classes are kept
+MOST = 2**16  # most images of a piece
+FEW = 100_000  # most images of a set whose five best classes are stored
 
 # Decisions of a model on some images of a set: columns of `Decisions` with numbers for images and classes, and `row`
 # [N], the images' rows in the source.
@@ -49,6 +49,7 @@ def cut_pieces(set_number: int, source: Source) -> Iterator[Piece]:
 
 
 def _rows_by_condition(source: Source) -> Iterator[range | np.ndarray]:
+    """Yield the rows of the images under each condition; all rows at once if the source has no conditions."""
     if source.condition is None:
         yield range(len(source))
         return
@@ -59,7 +60,7 @@ def _rows_by_condition(source: Source) -> Iterator[range | np.ndarray]:
 
 
 def _as_range(rows: np.ndarray) -> range | np.ndarray:
-    """Return a range in place of the array if its rows have no gap."""
+    """Return consecutive rows as a range, others unchanged."""
     first, last = int(rows[0]), int(rows[-1])
     if last - first + 1 == len(rows):
         return range(first, last + 1)
@@ -67,12 +68,12 @@ def _as_range(rows: np.ndarray) -> range | np.ndarray:
 
 
 def keeps_top(source: Source) -> bool:
-    """Return True if the five best classes of every image are kept: they take as much memory as all the rest."""
+    """Return True if the five best classes of every image are stored: they need as much memory as all else together."""
     return source.condition is None and len(source) <= FEW
 
 
 def keeps_scores(evaluation_set: EvaluationSet) -> bool:
-    """Return True if the scores of all classes of every image can be kept, where the settings ask for them."""
+    """Return True if the scores of all classes of every image are stored, provided that the settings ask for them."""
     return keeps_top(evaluation_set.source) and not evaluation_set.task.several
 
 
@@ -98,7 +99,7 @@ def join_pieces(parts: Sequence[Columns]) -> Columns:
 
 
 def make_decisions(evaluation_set: EvaluationSet, columns: Columns, observer: str) -> Decisions:
-    """Make decisions of columns, with the names of images and classes."""
+    """Return the columns as decisions, with the names of images and classes. observer: name of the model."""
     source, rows = evaluation_set.source, columns["row"]
     is_complete = len(rows) == len(source)
 

@@ -1,6 +1,6 @@
 """Files of predictions: the decisions of a tested model on each image of a set, as parquet. No torch.
 
-A file that is read comes from anywhere and may have been cut off on its way.
+A file that is read may come from anywhere and be damaged.
 
 Answers: How are decisions stored, and read again?
 """
@@ -22,14 +22,14 @@ from biasbed.evaluation.decisions import CUES, SHORTCUT, Decisions
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_json, read_parquet
 
-# Columns.
+# Columns of a file.
 NAMES = ("image", "label", "decision", "bias", "group", "condition")
 NUMBERS = ("confidence", "rank", "bias_rank", "loss", "energy", "max_softmax", "epoch")
 COLUMNS = (*NAMES, *NUMBERS)
 LISTS = ("targets", "scores")  # if images have several labels
 SCORE_LISTS = ("log_probability",)  # if scores are kept
 FLOATS = ("confidence", "loss", "energy", "max_softmax")  # columns of floating-point numbers
-ROWS = 2**15  # that are written together
+ROWS = 2**15  # rows that are written together
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def to_table(decisions: Decisions, epoch: int, rows: slice) -> Any:
 
 
 def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
-    """Return the file's columns of these rows, without those that the decisions lack."""
+    """Return these rows of the file's columns, by name; columns that the decisions lack are left out."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
 
 
 def _strings(names: Names, rows: slice) -> Any:
-    """Return names as an Arrow array, without making an object of every name."""
+    """Return names as an Arrow array, made from their bytes: a Python object for each would be slow."""
     import pyarrow as pa
 
     start, stop, _ = rows.indices(len(names))
@@ -128,17 +128,17 @@ def _strings(names: Names, rows: slice) -> Any:
 
 
 class PossibleClasses(NamedTuple):
-    """Classes that a decision may name."""
+    """Classes among which a model or person has decided."""
 
     classes: tuple[str, ...]
-    are_all: bool  # False: what else was possible is unknown
+    are_all: bool  # False: others may have been possible
 
 
 def find_possible(set_name: str, names: Collection[str]) -> PossibleClasses:
-    """Return the classes of a public set that has all of these labels and cues.
+    """Return the classes of the public set of this name, if all `names` (labels and cues) are among them.
 
-    Without one it is unknown what else was possible: the classes then are the names, or the 16 categories of Geirhos et
-    al. if the names are among these.
+    Otherwise it is unknown which others were possible: the classes then are the names, or the 16 categories of Geirhos
+    et al. if the names are among these.
     """
     classes = find_known_set(set_name).classes
     if set(names) <= set(classes):
@@ -148,9 +148,9 @@ def find_possible(set_name: str, names: Collection[str]) -> PossibleClasses:
 
 
 def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
-    """Read predictions of our own (`write_predictions`). Raises UsageError if they are none or damaged.
+    """Read a file of `write_predictions`. Raises UsageError for a file of another kind, or a damaged one.
 
-    content: of the file, if it is on a server.
+    content: the file's bytes, if they were read already, as from a server.
     """
     from pyarrow import ArrowException
 
@@ -217,38 +217,38 @@ def _column(column: Any) -> Any:
     return column.to_numpy()
 
 
-class _Labels(NamedTuple):
-    """Labels of which an image may have several."""
+class _ByClass(NamedTuple):
+    """Columns with a value for each of K classes or labels."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the classes
     columns: Mapping[str, np.ndarray] = {}  # [N,K] each
 
 
-def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _Labels:
-    """Read the columns of labels, of which predictions on images with one label have none."""
+def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _ByClass:
+    """Read the columns of several labels; empty if images have one label. Raises UsageError if they are not whole."""
     if b"labels" not in metadata:
-        return _Labels()
+        return _ByClass()
     names = parse_json(metadata[b"labels"])
     columns = {name: _matrix(table[name]) for name in LISTS if name in table.column_names}
     kinds_and_shapes = {(name, column.dtype.kind, column.shape) for name, column in columns.items()}
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         shape = (len(table), len(names))
         if kinds_and_shapes == {("targets", "b", shape), ("scores", "f", shape)}:
-            return _Labels(tuple(names), columns)
+            return _ByClass(tuple(names), columns)
     raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
 
 
-def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _Labels:
-    """Read the kept scores and the names of their classes. Raises UsageError if they are not whole."""
+def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _ByClass:
+    """Read the scores of all classes; empty if the file has none. Raises UsageError if they are not whole."""
     if "log_probability" not in table.column_names:
-        return _Labels()
+        return _ByClass()
     names = parse_json(metadata.get(b"classes", b"null"))
     columns = {name: _matrix(table[name]) for name in SCORE_LISTS if name in table.column_names}
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         has_numbers = {"energy", "max_softmax"} <= set(table.column_names)
         fits = columns["log_probability"].shape == (len(table), len(names))
         if has_numbers and fits and all(column.dtype.kind == "f" for column in columns.values()):
-            return _Labels(tuple(names), columns)
+            return _ByClass(tuple(names), columns)
     raise UsageError(f"{path}: no predictions of biasbed (its columns of scores are not whole)")
 
 
@@ -256,10 +256,13 @@ def _matrix(column: Any) -> np.ndarray:
     """Convert a column of lists to a matrix [N,K]. Empty if the lists differ in length, or values are missing."""
     from pyarrow import compute, types
 
-    has_lists = types.is_list(column.type) or types.is_fixed_size_list(column.type)
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if has_lists else []
-    values = column.combine_chunks().flatten() if len(lengths) == 1 and lengths[0] else None
-    if values is None or values.null_count:
+    if not (types.is_list(column.type) or types.is_fixed_size_list(column.type)):
+        return np.empty(0)
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        return np.empty(0)
+    values = column.combine_chunks().flatten()
+    if values.null_count:
         return np.empty(0)
     matrix: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
     return matrix

@@ -1,4 +1,4 @@
-"""Prediction store: decisions of a model kept in pieces, so that an interrupted evaluation can resume.
+"""Prediction store: decisions of a model stored in pieces, so that an interrupted evaluation can resume.
 
 Answers: How does an interrupted evaluation continue, and what is kept of it?
 """
@@ -29,12 +29,13 @@ from biasbed.system.terminal import ProgressBar
 PartsBySet = dict[str, dict[int, Columns]]  # set -> number of the piece -> decisions on it
 
 COLUMNS = "columns"  # in a piece's file: the names of all other arrays
-DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile)  # raised on reading one
+# Errors of reading a damaged file.
+DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredDecisions:
-    """Decisions of a model on each set, and what making them took."""
+    """Decisions of a model on each set, and the work of making them."""
 
     sets: Sequence[EvaluationSet]
     decisions: list[Decisions]  # on each of them
@@ -57,7 +58,7 @@ class PredictionStore:
     folder: Path
     sets: Sequence[EvaluationSet]
     observer: str
-    skip: bool  # images that can't be read may be missing
+    skip: bool  # True: images that can't be read may be missing
     which: str = "last"  # of `record.PREDICTION_EPOCHS`
     number: int = 0  # of the evaluation
     scores: ScoreSettings = NO_SCORES
@@ -96,7 +97,10 @@ class PredictionStore:
         )
 
     def read_pieces(self, sets: Sequence[EvaluationSet]) -> PartsBySet:
-        """Return the stored pieces of unfinished sets. The last piece is always decided again, to finish its set."""
+        """Return the stored pieces of unfinished sets: set -> number of the piece -> its columns.
+
+        The last piece of a set is never among them: deciding it again completes the set.
+        """
         parts: PartsBySet = {}
         for evaluation_set in sets:
             parts[evaluation_set.name] = {}
@@ -115,7 +119,7 @@ class PredictionStore:
         try:
             with np.load(path, allow_pickle=False) as file:
                 part = dict(file)
-            # If the archive's directory is damaged, it may end early without an error.
+            # A damaged archive may end early without an error, and lack columns.
             if set(part.pop(COLUMNS).tolist()) != set(part):
                 return None
             is_complete = self.skip or np.array_equal(part["row"], piece.rows)
@@ -149,9 +153,9 @@ class PredictionStore:
 
 
 def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: Evaluator) -> StoredDecisions | None:
-    """Decide on all images of the store's sets that it has no decisions on, and store them; return them on rank 0.
+    """Decide on the images of the store's sets that it lacks, store the decisions, and return all of them on rank 0.
 
-    usual: evaluator like which this is done.
+    usual: evaluator whose settings are used.
     """
     group = usual.group
     decisions = store.read_finished() if group.is_main else {}
@@ -179,8 +183,8 @@ def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: E
     evaluator.close()
     if not group.is_main:
         return None
-    in_order_of_sets = [decisions[evaluation_set.name] for evaluation_set in store.sets]
-    return StoredDecisions(store.sets, in_order_of_sets, skipped_images(store.sets, in_order_of_sets), images, seconds)
+    ordered = [decisions[evaluation_set.name] for evaluation_set in store.sets]
+    return StoredDecisions(store.sets, ordered, skipped_images(store.sets, ordered), images, seconds)
 
 
 def decide_in_memory(
@@ -190,23 +194,15 @@ def decide_in_memory(
     images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
     with ProgressBar(images, "image", silent=silent) as bar:
         decided = [decisions for decisions in evaluator.each(predict, bar.tick, observer) if decisions is not None]
-    return StoredDecisions(evaluator.sets, decided, skipped_images(evaluator.sets, decided), images, _since(began))
+    seconds = time.monotonic() - began
+    return StoredDecisions(evaluator.sets, decided, skipped_images(evaluator.sets, decided), images, seconds)
 
 
 def skipped_images(sets: Sequence[EvaluationSet], decided: Sequence[Decisions]) -> set[str]:
-    """Return the images of the sets, as `<set>: <image>`, that could not be read."""
+    """Return the images without a decision, as they could not be read: `<set>: <image>`."""
     skipped: set[str] = set()
     for evaluation_set, decisions in zip(sets, decided, strict=True):
-        missing = _missing_images(evaluation_set, decisions)
-        skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
+        if len(decisions.images) < len(evaluation_set.source):
+            missing = set(evaluation_set.source.ids) - set(decisions.images)
+            skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
     return skipped
-
-
-def _since(began: float) -> float:
-    return time.monotonic() - began
-
-
-def _missing_images(evaluation_set: EvaluationSet, decisions: Decisions) -> set[str]:
-    if len(decisions.images) == len(evaluation_set.source):
-        return set()
-    return set(evaluation_set.source.ids) - set(decisions.images)

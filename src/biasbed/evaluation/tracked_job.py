@@ -33,25 +33,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedJob(abc.ABC):
-    """Job before it starts: everything that identifies, names and describes its run.
-
-    A training is a job with steps; the evaluation of a given model, or of recorded decisions, is one without.
-    """
+    """Training or evaluation before it starts: everything that identifies, names and describes its run."""
 
     KIND: ClassVar[str]  # value of the tag `record.KIND`
-    WORK: ClassVar[str]  # what is done with the model, for messages
+    WORK: ClassVar[str]  # verb in messages: the model is `trained`, or `tested`
 
     config: Config
     algorithm: str  # identifier of the method, or of the model that is tested
     suite_name: str
     protocol: record.Protocol
     fingerprint: str  # of all images that the run sees
-    tested: str  # hash of all that it is tested on
+    tested: str  # hash of everything that it is tested on
     config_hash: str  # of what is computed, seed aside
     run_key: str  # of what is computed, seed included
-    suite_cell: str = ""  # name of the training data by the suite, if it tells several apart
-    test_domains: tuple[str, ...] = ()  # that are held out, and tested on; empty: all
-    overlaps: Sequence[str] = ()  # kinds of condition that the training of the model resembles
+    suite_cell: str = ""  # the suite's name of the training data, if it has several
+    test_domains: tuple[str, ...] = ()  # held-out domains, on which it is tested; empty: tested on all
+    overlaps: Sequence[str] = ()  # kinds of test condition that the model's training resembles
     model_class: type | None = None  # of the method or network
     normalisation: Normalisation | None = None  # of the network's input
 
@@ -105,7 +102,7 @@ class TrackedJob(abc.ABC):
         return code_hash(self.model_class, suites.load(self.config.suite))
 
     def find_folder(self) -> RunFolder:
-        """Return the folder that the job is to work in, or has worked in."""
+        """Return the folder of the job's run, which may exist already."""
         return folder_for(self.base, self.config.resume, not self.is_offline, self.config.study)
 
     def take_folder(self) -> RunFolder:
@@ -170,7 +167,7 @@ def join_name(*parts: str) -> str:
 
 
 def share_folder(job: TrackedJob, group: Group) -> RunFolder:
-    """Return the folder that rank 0 has chosen, on every rank."""
+    """Choose the job's folder on rank 0 and return it on every rank."""
     path = None
     if group.is_main:
         folder = job.take_folder()
@@ -180,7 +177,7 @@ def share_folder(job: TrackedJob, group: Group) -> RunFolder:
 
 
 def print_repetition(job: TrackedJob, folder: RunFolder) -> None:
-    """Print which finished run has the same settings, if the job makes a new folder beside it unasked."""
+    """Print which finished run has the same settings, if the job repeats it although nobody asked for that."""
     finished = find_finished(job.base, job.config.study)
     if finished is None or folder.path.exists() or job.config.resume == "never":
         return
@@ -207,7 +204,7 @@ def working_in(folder: RunFolder, is_main: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracking(job: TrackedJob, folder: RunFolder, is_main: bool = True) -> Iterator[Tracker | None]:
-    """Yield the tracker of the job's run on rank 0, None on other ranks; note in the run why the work ends early."""
+    """Yield the tracker of the job's run on rank 0, None on other ranks. If the block fails, the run notes why."""
     tracker = None
     if is_main:
         run_id = take_run_id(folder.marks, job.is_offline)
