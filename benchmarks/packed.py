@@ -52,7 +52,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     target = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
     target.mkdir(parents=True, exist_ok=True)
     pack(plain, plain.fingerprint(), target, form, processes=1)
-    return plain.reading_from(PackStore(store, form.name))
+    return plain.with_store(PackStore(store, form.name))
 
 
 def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:

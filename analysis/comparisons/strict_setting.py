@@ -115,7 +115,7 @@ def _mean(history: History, steps: Sequence[int], derivations: Sequence[record.D
     values = []
     for step in steps:
         at_step = {name: curve[step] for name, curve in curves.items() if step in curve}
-        values.append(derived.values(derivations, at_step).get(derivations[-1].metric, math.nan))
+        values.append(derived.derive_values(derivations, at_step).get(derivations[-1].metric, math.nan))
     return math.fsum(values) / len(values)
 
 

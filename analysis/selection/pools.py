@@ -77,7 +77,7 @@ class History:
             inputs = {name: {**self.curve(name), **derived_curves.get(name, {})} for name in names}
             for step in set.intersection(*map(set, inputs.values())) if inputs else ():
                 at_step = {name: curve[step] for name, curve in inputs.items()}
-                for metric, value in derived.values([derivation], at_step, test_domains, self.counts).items():
+                for metric, value in derived.derive_values([derivation], at_step, test_domains, self.counts).items():
                     derived_curves.setdefault(metric, {})[step] = value
         if not derived_curves:
             return self

@@ -263,7 +263,7 @@ def _explain_missing(candidate: Candidate, column: Column, steps: Sequence[int],
         why = "never tested"
         if derivation is not None:
             last_inputs = {name: [math.nan, *history.curve(name).values()][-1] for name in derivation.inputs}
-            why = derived.missing(derivation, last_inputs)
+            why = derived.describe_missing(derivation, last_inputs)
     elif not steps:
         why = "no finite value"
     elif absent:

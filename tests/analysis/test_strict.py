@@ -122,7 +122,7 @@ def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> 
     analysis = analysed(recorder, selection="best_validation")
     column = next(candidate for candidate in analysis.sets if candidate.name == "released_c")
     declared = strict_setting._derivations_without(column, PROTOCOL, NOISES)
-    derived = strict_setting.derived.values(declared, values["erm", 0])[str(column.metric)]
+    derived = strict_setting.derived.derive_values(declared, values["erm", 0])[str(column.metric)]
     kept = [name for name in BENCHMARK if name not in NOISES]
     clean = 1 - values["erm", 0]["test/accuracy/photos"]
     errors = {

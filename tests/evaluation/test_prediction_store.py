@@ -191,7 +191,7 @@ def test_a_label_that_is_no_class_leaves_a_set_out(model: nn.Sequential) -> None
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def metrics_of(folder: Path) -> list[dict[str, float]]:
+def list_metrics(folder: Path) -> list[dict[str, float]]:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["metrics"] for line in lines]
 
@@ -203,7 +203,7 @@ def test_a_training_measures_every_evaluation_and_late_sets_too(
     words = ["train", "--suite", FOGS, "--device", "cpu", "--tracking", "offline", "--test_every", "clear:end"]
     assert cli.main([*words, "--scores.keep", "fp32"]) == 0
     (folder,) = run_folders(tmp_path)
-    *evaluations, late = metrics_of(folder)
+    *evaluations, late = list_metrics(folder)
     assert all("val/temperature/val" in metrics and "test/auroc_msp/clear" not in metrics for metrics in evaluations)
     assert {"test/auroc_energy/clear", "test/lac_size/clear"} <= set(late)
     assert not [name for metrics in (*evaluations, late) for name in metrics if name.endswith("_scaled/fogged")]

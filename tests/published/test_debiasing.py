@@ -40,7 +40,7 @@ def paper() -> PaperOfCells:
 def values(paper: PaperOfCells) -> Mapping[str, dict[str, float]]:
     """Method -> metric -> value, with those that follow."""
     stored = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
-    return {name: metrics | derived.values(paper.protocol.derived, metrics) for name, metrics in stored.items()}
+    return {name: metrics | derived.derive_values(paper.protocol.derived, metrics) for name, metrics in stored.items()}
 
 
 def test_every_cell_has_both_measures_with_their_spread(paper: PaperOfCells) -> None:

@@ -26,7 +26,7 @@ def table(name: str) -> Table:
     """With what follows."""
     paper = cells.read(name)
     stored = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
-    every = {row: metrics | derived.values(paper.protocol.derived, metrics) for row, metrics in stored.items()}
+    every = {row: metrics | derived.derive_values(paper.protocol.derived, metrics) for row, metrics in stored.items()}
     return {row: {key: 100 * value for key, value in metrics.items()} for row, metrics in every.items()}
 
 

@@ -84,7 +84,7 @@ def test_own_photographs_are_tested_under_75_conditions_by_their_mean_error(phot
     # The same photographs, so no independent blocks.
     assert [column.source_images for column in protocol.columns] == [None, "photo", "photo"]
     accuracies = {f"test/accuracy_by_condition/{made.name}:{c}": 0.25 for c in made.conditions}
-    found = derived.values(protocol.derived, accuracies)
+    found = derived.derive_values(protocol.derived, accuracies)
     assert set(found) == {
         f"test/{name}/{made.name}"
         for name in ("mean_error", *(f"error_{own}" for own in ("noise", "blur", "weather", "digital", *BENCHMARK)))

@@ -49,7 +49,7 @@ def measured(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     )
     found = {str(MetricName("test", name, "a")): COMPUTED[name](one) for name in entry.measured}
     found |= {str(MetricName("test", "accuracy", "a", g)): value for g, value in accuracy_of_groups(one).items()}
-    found |= derived.values(debiasing._derived("test", entry, False), found)
+    found |= derived.derive_values(debiasing._derived("test", entry, False), found)
     return {name.split("/")[1]: value for name, value in found.items() if ":" not in name}
 
 
@@ -100,7 +100,7 @@ def test_a_test_without_aligned_images_is_refused() -> None:
 def test_numbers_of_images_are_kept_and_not_in_the_protocol() -> None:
     few, many = (open_suite(resolved(**{"data.severity": severity})) for severity in ("0.5", "20"))
     for suite, conflicting in ((few, 2), (many, 44)):
-        kept = json.loads(suite.kept[record.COUNTS_FILE])
+        kept = json.loads(suite.text_files[record.COUNTS_FILE])
         assert kept == dict(suite.counts)
         assert sum(n for name, n in kept.items() if name.startswith("train/")) == len(suite.source("figures")) == 2200
         assert kept["train/images/figures:zero-conflicting"] == conflicting

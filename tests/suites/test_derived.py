@@ -16,7 +16,7 @@ from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.record import Derived, Protocol, SetRecord
 from biasbed.suites import derived
-from biasbed.suites.derived import checked, missing, select_derivable, values
+from biasbed.suites.derived import check_protocol, derive_values, describe_missing, select_derivable
 from biasbed.suites.suite import OpenSuite
 from biasbed.training import job
 from helpers import toy_suite
@@ -60,31 +60,33 @@ CHAIN = (of("mean", "mean", "a", "b"), of("gap", "difference", "mean", "c"), of(
 
 
 def test_a_value_may_be_derived_of_derived_ones() -> None:
-    found = values(CHAIN, metrics(a=0.8, b=0.4, c=0.5))
+    found = derive_values(CHAIN, metrics(a=0.8, b=0.4, c=0.5))
     assert found == pytest.approx(metrics(mean=0.6, gap=0.1, least=0.1))
     logged = metrics(a=0.8, b=0.4, c=0.5) | found
-    assert values(CHAIN, logged) == found  # of what is read back as of what was measured
+    assert derive_values(CHAIN, logged) == found  # of what is read back as of what was measured
 
 
 @pytest.mark.parametrize("lost", [{}, {"b": NAN}, {"b": math.inf}])
 def test_an_input_that_is_missing_makes_the_value_missing(lost: dict[str, float]) -> None:
     given = metrics(a=0.8, c=0.5, **lost)
-    assert values(CHAIN, given) == {}
-    assert missing(CHAIN[0], given) == "it is derived of test/accuracy/b, which is missing"
-    assert missing(CHAIN[1], given) == "it is derived of test/accuracy/mean, which is missing"
+    assert derive_values(CHAIN, given) == {}
+    assert describe_missing(CHAIN[0], given) == "it is derived of test/accuracy/b, which is missing"
+    assert describe_missing(CHAIN[1], given) == "it is derived of test/accuracy/mean, which is missing"
     many = of("all", "mean", *"defgh")
-    assert missing(many, given).startswith("it is derived of test/accuracy/d, test/accuracy/e, test/accuracy/f, ...,")
+    assert describe_missing(many, given).startswith(
+        "it is derived of test/accuracy/d, test/accuracy/e, test/accuracy/f, ...,"
+    )
 
 
 def test_only_inputs_of_domains_that_train_count() -> None:
     entry = of("mean", "mean", "a", "b", "c", training=("art", "photo", "sketch"))
     given = metrics(a=0.8, b=0.4)  # where `sketch` is held out it is not measured
-    assert values([entry], given) == {}
-    assert values([entry], given, ("sketch",)) == pytest.approx(metrics(mean=0.6))
-    assert values([entry], given, ("sketch", "art")) == pytest.approx(metrics(mean=0.4))
-    assert values([entry], given, ("art", "photo", "sketch")) == {}
-    assert missing(entry, given, ("art",)) == "it is derived of test/accuracy/c, which is missing"
-    assert missing(entry, given, ("art", "photo", "sketch")).startswith("none of the domains")
+    assert derive_values([entry], given) == {}
+    assert derive_values([entry], given, ("sketch",)) == pytest.approx(metrics(mean=0.6))
+    assert derive_values([entry], given, ("sketch", "art")) == pytest.approx(metrics(mean=0.4))
+    assert derive_values([entry], given, ("art", "photo", "sketch")) == {}
+    assert describe_missing(entry, given, ("art",)) == "it is derived of test/accuracy/c, which is missing"
+    assert describe_missing(entry, given, ("art", "photo", "sketch")).startswith("none of the domains")
 
 
 def test_numbers_of_images_are_inputs_that_are_no_metrics() -> None:
@@ -92,29 +94,29 @@ def test_numbers_of_images_are_inputs_that_are_no_metrics() -> None:
     weighed = ("test/accuracy/x", "train/images/a:x", "test/accuracy/y", "train/images/a:y")
     entry = Derived("test", "adjusted_accuracy", "a", "weighted_mean", weighed)
     given = metrics(x=0.9, y=0.5)
-    assert values([entry], given, counts=counts) == {"test/adjusted_accuracy/a": pytest.approx(0.8)}
-    assert values([entry], given) == {}
-    assert missing(entry, {**given, "train/images/a:x": 3}).endswith("train/images/a:y, which is missing")
+    assert derive_values([entry], given, counts=counts) == {"test/adjusted_accuracy/a": pytest.approx(0.8)}
+    assert derive_values([entry], given) == {}
+    assert describe_missing(entry, {**given, "train/images/a:x": 3}).endswith("train/images/a:y, which is missing")
     none = dict.fromkeys(counts, 0)
-    assert values([entry], given, counts=none) == {}
+    assert derive_values([entry], given, counts=none) == {}
 
 
 def test_references_are_those_of_the_inputs_that_count() -> None:
     entry = of("ratio", "error_ratio", "a", "b", references=(0.4, 0.8), training=("art", "photo"))
-    assert values([entry], metrics(a=0.9, b=0.5)) == pytest.approx(metrics(ratio=0.5))
-    assert values([entry], metrics(a=0.9, b=0.5), ("photo",)) == pytest.approx(metrics(ratio=0.25))
+    assert derive_values([entry], metrics(a=0.9, b=0.5)) == pytest.approx(metrics(ratio=0.5))
+    assert derive_values([entry], metrics(a=0.9, b=0.5), ("photo",)) == pytest.approx(metrics(ratio=0.25))
 
 
 def test_the_worst_of_losses_is_the_largest() -> None:
     entry = of("m", "worst", "a", "b", unit="nats", higher_is_better=False)
-    assert values([entry], metrics(a=0.1, b=3.0))["test/accuracy/m"] == 3.0
+    assert derive_values([entry], metrics(a=0.1, b=3.0))["test/accuracy/m"] == 3.0
 
 
 def test_a_value_of_another_number_of_inputs_is_missing() -> None:
     """As a run's protocol from elsewhere may have it."""
     entry = of("ratio", "error_ratio", "a", "b", references=(0.4,))
-    assert values([entry], metrics(a=0.9, b=0.5)) == {}
-    assert missing(entry, metrics(a=0.9, b=0.5)) == "error_ratio takes another number of inputs or references"
+    assert derive_values([entry], metrics(a=0.9, b=0.5)) == {}
+    assert describe_missing(entry, metrics(a=0.9, b=0.5)) == "error_ratio takes another number of inputs or references"
 
 
 def test_what_can_be_derived_without_some_sets() -> None:
@@ -157,7 +159,7 @@ WRONG: Mapping[str, tuple[Protocol, str]] = {
 def test_what_cannot_be_derived_is_refused_with_one_line(case: str) -> None:
     wrong, said = WRONG[case]
     with pytest.raises(UsageError) as caught:
-        checked(wrong, GIVEN)
+        check_protocol(wrong, GIVEN)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -197,14 +199,14 @@ def test_the_best_evaluation_is_the_first_that_the_monitor_tells(
     lost: set[int], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one stays if the monitor tells of none."""
-    calls, plain = 0, derived.values
+    calls, plain = 0, derived.derive_values
 
     def sometimes(*arguments: Any, **keywords: Any) -> dict[str, float]:
         nonlocal calls
         calls += 1
         return {} if calls in lost else plain(*arguments, **keywords)
 
-    monkeypatch.setattr(derived, "values", sometimes)
+    monkeypatch.setattr(derived, "derive_values", sometimes)
     folder = train(tmp_path / "home", "--epochs", "3", "--optim.lr", "1e-9")  # all evaluations are alike
     records, monitor = history(folder), "val/ac_score/shades_val"
     assert {step for step, found in records.items() if monitor not in found} == lost

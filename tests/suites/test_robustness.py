@@ -81,7 +81,7 @@ def accuracies(errors: dict[str, float], clean: float) -> dict[str, float]:
 
 def values(errors: dict[str, float], clean: float = ALEXNET_CLEAN) -> dict[str, float]:
     declared = derivations("imagenet_c", BENCHMARK, "imagenet", is_released=True)
-    found = derived.values(declared, accuracies(errors, clean))
+    found = derived.derive_values(declared, accuracies(errors, clean))
     return {metric.removeprefix("test/").removesuffix("/imagenet_c"): value for metric, value in found.items()}
 
 
@@ -106,7 +106,7 @@ def test_there_is_no_mce_of_74_cells_and_no_relative_mce_without_the_clean_set()
     metrics = accuracies(dict(ALEXNET), ALEXNET_CLEAN)
     declared = list(derivations("imagenet_c", BENCHMARK, "imagenet", is_released=True))
     del metrics[f"test/{BY_CONDITION}/imagenet_c:frost-3"]
-    known = {metric.split("/")[1] for metric in derived.values(declared, metrics)}
+    known = {metric.split("/")[1] for metric in derived.derive_values(declared, metrics)}
     assert not known & {"mce", "relative_mce", "mean_error", "ce_frost", "error_weather"}
     assert "ce_fog" in known
     assert "error_noise" in known
@@ -132,7 +132,7 @@ def test_errors_are_the_reference_s() -> None:
     for name in BENCHMARK:
         for number, condition in enumerate(conditions([name]), start=1):
             metrics[f"test/{BY_CONDITION}/imagenet_c:{condition}"] = 1 - float(rows[name][f"err{number}"])
-    found = derived.values(derivations("imagenet_c", BENCHMARK, "imagenet", is_released=True), metrics)
+    found = derived.derive_values(derivations("imagenet_c", BENCHMARK, "imagenet", is_released=True), metrics)
     for name, row in rows.items():
         if name == "clean_error":
             continue
@@ -196,7 +196,7 @@ def test_the_gap_of_renditions_is_200_ways_against_200_ways(tmp_path: Path) -> N
     assert columns[0] == columns[1]
     assert {len(entry.source) for entry in suite.sets} == {200}
     metrics = {"test/accuracy/imagenet_200": 1 - 0.079, "test/accuracy/imagenet_r": 1 - 0.639}
-    assert derived.values(suite.derivations, metrics) == {"test/gap_r/imagenet_r": pytest.approx(0.56)}
+    assert derived.derive_values(suite.derivations, metrics) == {"test/gap_r/imagenet_r": pytest.approx(0.56)}
     (gap,) = suite.protocol(resolve({"suite": "robustness", "train": "none", "data_dir": str(tmp_path)})).derived
     assert not gap.higher_is_better
 

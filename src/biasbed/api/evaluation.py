@@ -88,7 +88,7 @@ class Request:
         preparation = prepare_images(model, self.transform, mean_std(normalisation))
         size = self.options.image_size
         if size == "auto":
-            usual = suites.choose_suite(self.settings).suite.usual(self.settings)
+            usual = suites.choose_suite(self.settings).suite.defaults_without_method(self.settings)
             size = preparation.settings.get("image_size", usual.get("image_size", Config.image_size))
         return outputs.add_maps(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
 

@@ -65,7 +65,7 @@ class FolderSource(Source):
         """
         return self.images.mark(self._digest(self._sizes, *self._further()))
 
-    def reading_from(self, images: ImageStore) -> FolderSource:
+    def with_store(self, images: ImageStore) -> FolderSource:
         if self.images is images:
             return self
         images.bind(self, self.root, self.fingerprint)

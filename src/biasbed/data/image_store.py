@@ -18,7 +18,7 @@ class ImageStore:
 
     def attach(self, source: Source) -> Source:
         """Return a source that opens its pictures here. Raises MissingData if they should be here and are not."""
-        return source.reading_from(self)
+        return source.with_store(self)
 
     def bind(self, source: Source, folder: Path, fingerprint: Callable[[], str]) -> None:
         """Note a source whose files below a folder are opened here. Raises MissingData as `attach` does."""

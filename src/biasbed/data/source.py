@@ -142,7 +142,7 @@ class Source:
         """Compute 16 hex digits that change when images or labels change. Cheap enough for every run."""
         raise NotImplementedError
 
-    def reading_from(self, images: Any) -> Source:
+    def with_store(self, images: Any) -> Source:
         """Return this source with its pictures opened through an `ImageStore`. Images in memory stay as they are."""
         return self
 

@@ -58,7 +58,7 @@ class RepeatedSource(Source):
         """Hash the originals, and what is made of them."""
         return self._hash(self.originals.fingerprint(), self.row.tobytes(), np.asarray(self.condition).tobytes())
 
-    def reading_from(self, images: ImageStore) -> Source:
+    def with_store(self, images: ImageStore) -> Source:
         return replace(self, originals=images.attach(self.originals), _held={})
 
     def with_origin(self) -> Source:

@@ -214,7 +214,7 @@ def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     lost = {}
     for derivation in suite.derivations:
         if derivation not in kept:
-            lost[derivation.metric] = f"no {derivation.metric}: {derived.missing(derivation, metrics)}"
+            lost[derivation.metric] = f"no {derivation.metric}: {derived.describe_missing(derivation, metrics)}"
     return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
@@ -258,7 +258,7 @@ def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Te
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    layers = [suite.usual({**flags, "suite": name}), brought]
+    layers = [suite.defaults_without_method({**flags, "suite": name}), brought]
     for recipe in presets.load_presets(preset_names(flags), [suite.presets], available, name):
         layers.append({key: value for key, value in recipe.items() if presets.is_within(key, presets.TESTING)})
     layers.append({**flags, "suite": name})
@@ -334,7 +334,7 @@ def measure_decisions(evaluation: Evaluation, stored: StoredDecisions) -> Result
     metrics = stored.measure()
     sets = _describe_sets(evaluation, stored.decisions)
     metrics |= measure_sets(sets)
-    metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
+    metrics |= derived.derive_values(suite.derivations, metrics, suite.test_domains, suite.counts)
     if stored.images:
         metrics["time/evaluation_seconds"] = stored.seconds
         metrics["time/images_per_second"] = stored.images / stored.seconds

@@ -38,4 +38,4 @@ def _config(flags: Mapping[str, Any]) -> Config:
     """Return the settings of the suite that the flags choose. Raises UsageError for an unknown or wrong flag."""
     name, suite = suites.choose_suite(flags)
     flags = {**flags, "suite": name}
-    return build(suite.Settings, layered([suite.usual(flags), flags]))
+    return build(suite.Settings, layered([suite.defaults_without_method(flags), flags]))

@@ -51,9 +51,9 @@ def make_suite(config: Config) -> Suite[Any]:
     No suite has a set `reliance`: the word among `sets` is about the other sets that they name.
     """
     if "reliance" in config.sets:
-        from biasbed.suites.reliance_sets import asked_for
+        from biasbed.suites.reliance_sets import expand_reliance
 
-        config = asked_for(config)
+        config = expand_reliance(config)
     return load(config.suite)(config, identifier(config.suite))
 
 
@@ -73,15 +73,15 @@ def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
     """
     configured = make_suite(config)
     config = configured.config
-    suite = configured.open().reading_from(images or _image_store(config))
+    suite = configured.open().with_store(images or _image_store(config))
     if config.corrupted.sets:
         from biasbed.suites.corrupted_sets import with_corrupted
 
         suite = with_corrupted(suite, config)
     if config.limit is not None:
-        from biasbed.suites.limited import limited
+        from biasbed.suites.limited import limit_images
 
-        suite = limited(suite, config.limit)
+        suite = limit_images(suite, config.limit)
     if config.reliance.sets:  # of the limited sets, so that every condition has all of their images
         from biasbed.suites.reliance_sets import with_reliance
 

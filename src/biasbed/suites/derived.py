@@ -23,9 +23,9 @@ def mean_error(phase: str, measure: str, name: str, conditions: Sequence[str]) -
 
 
 def gap(measure: str, of: str, pair: tuple[str, str], sets: Collection[str]) -> Iterator[record.Derived]:
-    """Yield the gap between a pair of sets as a value of the second, if both are among `sets`.
+    """Declare the gap between a pair of sets, a value of the second one: the measure `of` on the first minus on it.
 
-    of: the measure whose value on the second set is subtracted from that on the first.
+    Yields nothing unless both are among `sets`. measure: name of the gap.
     """
     if set(pair) <= set(sets):
         inputs = tuple(str(record.MetricName("test", of, name)) for name in pair)
@@ -42,13 +42,13 @@ def from_public_sets(groups: Mapping[str, Collection[str]]) -> Iterator[record.D
         yield from derive(groups)
 
 
-def values(
+def derive_values(
     declared: Iterable[record.Derived],
     metrics: Mapping[str, float],
     test_domains: Collection[str] = (),
     counts: Mapping[str, float] = {},
 ) -> dict[str, float]:
-    """Return the derived values of one evaluation, by metric. Values with a missing input are left out.
+    """Compute the derived values of one evaluation, by metric. Values with a missing input are left out.
 
     An input that is not finite counts as missing. counts: inputs that are not metrics (`OpenSuite.counts`).
     """
@@ -70,7 +70,9 @@ def _references(declaration: record.Derived, test_domains: Collection[str]) -> t
     return tuple(value for value, domain in zip(references, domains, strict=False) if domain not in test_domains)
 
 
-def missing(declaration: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
+def describe_missing(
+    declaration: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()
+) -> str:
     """Return why a value can't be derived from these metrics, as text."""
     inputs = declaration.inputs_without(test_domains)
     lost = [name for name in inputs if not math.isfinite(metrics.get(name, math.nan))]
@@ -78,7 +80,8 @@ def missing(declaration: record.Derived, metrics: Mapping[str, float], test_doma
         return "none of the domains that it is derived of is trained on"
     if not lost:
         return f"{declaration.function} takes another number of inputs or references"
-    return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
+    named = lost[:3] if len(lost) <= 3 else [*lost[:3], "..."]
+    return f"it is derived of {', '.join(named)}, which is missing"
 
 
 def select_derivable(declared: Iterable[record.Derived], measured: Collection[str]) -> tuple[record.Derived, ...]:
@@ -91,7 +94,7 @@ def select_derivable(declared: Iterable[record.Derived], measured: Collection[st
     return tuple(derivations)
 
 
-def metrics_of(set_record: record.SetRecord, phase: str) -> Iterator[str]:
+def list_metrics(set_record: record.SetRecord, phase: str) -> Iterator[str]:
     """Yield the names of the metrics that a set gives."""
     name = set_record.name
     for measure in set_record.measures:
@@ -107,7 +110,7 @@ def metrics_of(set_record: record.SetRecord, phase: str) -> Iterator[str]:
             yield str(record.MetricName(phase, record.BY_LABEL, name, label))
 
 
-def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
+def check_protocol(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
     """Return the protocol. Raises UsageError if a value can't be derived, or a set's headline is given by nothing."""
     suite, available = f"the suite '{protocol.suite}'", set(measured)
     for metric in sorted(available):

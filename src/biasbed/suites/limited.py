@@ -19,7 +19,7 @@ from biasbed.errors import UsageError
 from biasbed.suites.suite import OpenSuite
 
 
-def limited(suite: OpenSuite, most: int) -> OpenSuite:
+def limit_images(suite: OpenSuite, most: int) -> OpenSuite:
     """Return the suite with at most `most` images of every set and of all training data.
 
     Raises UsageError if a set is reported by more groups or conditions than that.
@@ -47,29 +47,32 @@ def select(source: Source, most: int, kind: str = "") -> Source:
     Within a class, groups and biases keep their shares, but no group is lost. Raises UsageError if `most` is too small
     for that. kind: precedes the source's name in messages.
     """
-    if len(source) <= most:
+    size = len(source)
+    if size <= most:
         return source
-    reported = _cells(len(source), source.condition, _codes(source.group))
+    reported = _combine(size, source.condition, _codes(source.group))
     least = len(np.unique(reported))
     if least > most:
         raise UsageError(f"limit={most}: {kind}'{source.name}' is reported by {least} groups or conditions; give more")
     order = np.argsort(_pseudorandom_keys(source), kind="stable")
     levels = [source.condition, source.domain, _classes(source.y)]
-    # The last sort decides first: one image of each reported cell, then equal numbers at each level from the top.
-    order = _sorted(order, np.minimum(1, _ranks(_cells(len(source), *levels, _kinds(source))[order])))
+    # Rows are sorted by the least important key first. So the last key decides first: one image of each reported cell
+    # comes before all others, then equal numbers at each level from the top, then one image of each kind.
+    order = _sort_rows(order, np.minimum(1, _ranks(_combine(size, *levels, _kinds(source))[order])))
     for depth in range(len(levels), 0, -1):
-        order = _sorted(order, _ranks(_cells(len(source), *levels[:depth])[order]))
-    order = _sorted(order, np.minimum(1, _ranks(reported[order])))
+        order = _sort_rows(order, _ranks(_combine(size, *levels[:depth])[order]))
+    order = _sort_rows(order, np.minimum(1, _ranks(reported[order])))
     return source.subset(np.sort(order[:most]), source.name)
 
 
-def _sorted(order: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    rows: np.ndarray = order[np.argsort(keys, kind="stable")]
-    return rows
+def _sort_rows(rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Return rows [N] sorted by their keys [N]; rows with equal keys keep their order."""
+    ordered: np.ndarray = rows[np.argsort(keys, kind="stable")]
+    return ordered
 
 
 def _ranks(cells: np.ndarray) -> np.ndarray:
-    """Return the rank of each position within its cell [N], from 0."""
+    """Return the rank of each position within its cell [N], from 0: 0, 0, 1, 2, 1 for the cells 7, 4, 7, 7, 4."""
     order = np.argsort(cells, kind="stable")
     _, sizes = np.unique(cells, return_counts=True)
     ranks = np.empty(len(cells), dtype=np.int64)
@@ -77,8 +80,8 @@ def _ranks(cells: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _cells(size: int, *levels: np.ndarray | None) -> np.ndarray:
-    """Return the number of each image's combination of levels [N]. A level that is None is ignored."""
+def _combine(size: int, *levels: np.ndarray | None) -> np.ndarray:
+    """Return the number of each image's combination of levels [size]. A level that is None is ignored."""
     cells = np.zeros(size, dtype=np.int64)
     for level in levels:
         if level is not None:
@@ -96,13 +99,17 @@ def _classes(y: np.ndarray) -> np.ndarray:
 
 
 def _kinds(source: Source) -> np.ndarray | None:
-    """Return the kind of each image within its class [N]: its group, else whether its bias suggests the class."""
+    """Return the number of each image's kind within its class [N]: its group, else 1 if its bias is the class, else 0.
+
+    None if it has neither, or several labels.
+    """
     if source.group is not None or source.bias is None or source.y.ndim > 1:
         return _codes(source.group)
     return (source.bias == source.y).astype(np.int64)
 
 
 def _codes(names: np.ndarray | None) -> np.ndarray | None:
+    """Return names as numbers in the names' order [N]; None stays None."""
     return None if names is None else np.unique(np.asarray(names, dtype=str), return_inverse=True)[1]
 
 

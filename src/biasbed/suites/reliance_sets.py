@@ -66,10 +66,10 @@ def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
     return copies.add(suite, names)
 
 
-def asked_for(config: Config) -> Config:
-    """Return settings with `sets=photo,reliance` as those with `sets=photo reliance.sets=photo`.
+def expand_reliance(config: Config) -> Config:
+    """Replace the word `reliance` among the sets: `sets=photo,reliance` becomes `sets=photo reliance.sets=photo`.
 
-    `sets=reliance` alone means the sets that are there.
+    `sets=reliance` alone means all sets that are there.
     """
     others = tuple(name for name in config.sets if name != WORD)
     names = tuple(dict.fromkeys((*config.reliance.sets, *(others or (WORD,)))))

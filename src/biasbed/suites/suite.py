@@ -63,7 +63,7 @@ class Suite(Generic[C]):
         return {}
 
     @classmethod
-    def usual(cls, flags: Mapping[str, Any]) -> dict[str, Any]:
+    def defaults_without_method(cls, flags: Mapping[str, Any]) -> dict[str, Any]:
         """Return the defaults of a command that trains no method. flags: the settings that the user gave."""
         defaults = layered([cls.defaults, cls.defaults_for(flags)])
         return {name: value for name, value in defaults.items() if not name.startswith("hparams.")}
@@ -100,7 +100,7 @@ class Suite(Generic[C]):
         flags = [("suite", self.config.suite)]
         train = {} if self.config.train == "auto" else {"train": self.config.train}
         general = {name: spec.default for name, spec in specs(self.Settings).items()}
-        usual = {**general, **self.usual({**dict(flags), **train})}
+        usual = {**general, **self.defaults_without_method({**dict(flags), **train})}
         for name, value in flatten(self.config).items():
             names_data = name in ("data_dir", "train", "test_domains", "image_size", "prepared_dir")
             if (names_data or name.startswith("data.")) and value not in (usual[name], "none"):
@@ -136,20 +136,20 @@ class OpenSuite:
     files: Mapping[str, str] = field(default_factory=dict)  # kept with a training in `record.DATA_FOLDER`: name -> text
     usual: StreamRequest | None = None  # default for how training images are drawn
     limit: int | None = None  # images of each set at most (`suites.limited`)
-    images: ImageStore | None = None  # that pictures are opened through; None before `reading_from`
+    images: ImageStore | None = None  # that pictures are opened through; None before `with_store`
     selection_rules: tuple[str, ...] = record.SELECTION_RULES  # rules that apply here, the default first
 
     @property
     def validating(self) -> tuple[EvaluationSet, ...]:
         """Sets that a run is validated on: those of `validation` that show no held-out domain."""
-        return tuple(shown for shown in self.validation if shown.domain not in self.test_domains)
+        return tuple(member for member in self.validation if member.domain not in self.test_domains)
 
     @property
     def testing(self) -> tuple[EvaluationSet, ...]:
         """Sets that a run is tested on. Sets that show a domain are kept only if that domain is held out."""
         if not self.test_domains:
             return self.sets
-        return tuple(shown for shown in self.sets if not shown.domain or shown.domain in self.test_domains)
+        return tuple(member for member in self.sets if not member.domain or member.domain in self.test_domains)
 
     @property
     def tested(self) -> tuple[EvaluationSet, ...]:
@@ -157,7 +157,7 @@ class OpenSuite:
         return tuple(dict.fromkeys((*self.validating, *self.testing)))
 
     @property
-    def kept(self) -> dict[str, str]:
+    def text_files(self) -> dict[str, str]:
         """Text files that are kept with a training, by their path within its artifacts."""
         files = {f"{record.DATA_FOLDER}/{name}": text for name, text in self.files.items()}
         if self.counts:
@@ -171,7 +171,8 @@ class OpenSuite:
         """
         names = [evaluation_set.name for evaluation_set in self.sets]
         cadences = dict(_parse_cadence(setting, names) for setting in settings)
-        return self.with_sets({s: replace(s, cadence=cadences[s.name]) for s in self.sets if s.name in cadences})
+        changed = [member for member in self.sets if member.name in cadences]
+        return self.with_sets({member: replace(member, cadence=cadences[member.name]) for member in changed})
 
     def check_calibration(self, scores: ScoreSettings) -> None:
         """Raise UsageError if `scores.calibrate` names no evaluation set, or if no scores are stored."""
@@ -205,7 +206,7 @@ class OpenSuite:
             derived=self.derivations,
             limit=self.limit,
         )
-        return derived.checked(protocol, self.derivation_inputs())
+        return derived.check_protocol(protocol, self.derivation_inputs())
 
     def _record(self, evaluation_set: EvaluationSet) -> record.SetRecord:
         """Return a set's record; a headline that is derived has a direction of its own and no chance level."""
@@ -216,7 +217,7 @@ class OpenSuite:
         return replace(set_record, higher_is_better=self._is_better_higher(headline), chance=0.0)
 
     def _is_better_higher(self, metric: str) -> bool:
-        """Return the direction of a metric: as its derivation declares it, else as its measure has it."""
+        """Return True if a higher value of a metric is better: as its derivation says, else as its measure says."""
         declared = {derivation.metric: derivation.higher_is_better for derivation in self.derivations}
         return declared.get(metric, measures.find_measure(metric).higher_is_better)
 
@@ -225,7 +226,7 @@ class OpenSuite:
         metrics: set[str] = set()
         for phase, sets in (("val", self.validation), ("test", self.sets)):
             for evaluation_set in sets:
-                metrics.update(derived.metrics_of(evaluation_set.record(), phase))
+                metrics.update(derived.list_metrics(evaluation_set.record(), phase))
         return metrics
 
     def derivation_inputs(self) -> set[str]:
@@ -265,7 +266,7 @@ class OpenSuite:
         """Return training data by name: the suite's own, or prepared from it. Raises UsageError for an unknown name."""
         if name not in self._sources:
             if name in self.training and self.unsplit is not None:
-                self.material()  # of which it is a part: packs are found by the fingerprint of the whole
+                self.material()  # opened first: it is a part of it, and packs are found by the whole's fingerprint
             self._sources[name] = self._attach(self._open_source(name))
         return self._sources[name]
 
@@ -303,15 +304,16 @@ class OpenSuite:
     def _attach(self, source: Source) -> Source:
         return source if self.images is None else self.images.attach(source)
 
-    def reading_from(self, images: ImageStore) -> OpenSuite:
+    def with_store(self, images: ImageStore) -> OpenSuite:
         """Return the suite with all its pictures opened through a store, also those that are opened later."""
         suite = replace(self, images=images, fingerprint=images.mark(self.fingerprint))
+        # Large sources come first, because a part of a source is found in the pack of the whole.
         if suite.unsplit is not None:
             suite.material()
         sets = dict.fromkeys((*suite.sets, *suite.validation))
-        sources = sorted(dict.fromkeys(shown.source for shown in sets), key=len, reverse=True)  # before their parts
+        sources = sorted(dict.fromkeys(member.source for member in sets), key=len, reverse=True)
         attached = {source: images.attach(source) for source in sources}
-        return suite.with_sets({shown: replace(shown, source=attached[shown.source]) for shown in sets})
+        return suite.with_sets({member: replace(member, source=attached[member.source]) for member in sets})
 
     def network(self, kind: str) -> Path:
         """Return the file of a prepared network. Raises UsageError with the command that prepares it."""
@@ -335,14 +337,16 @@ class OpenSuite:
     ) -> Stream:
         """Return the stream of training images that a method requests. Raises UsageError if it can't be drawn or made.
 
-        shares: of the training data, by the suite's names. batch_size: unless the request has one. apart: a batch
-        holds equal parts of domains one after the other. table: the values that a table of the method has for a
-        source's images; None before there are any.
+        shares: of the training data, by the suite's names. batch_size: unless the request has one. apart: equal parts
+        of domains come one after the other in a batch. table: returns the values of a method's table, by its name, for
+        a source's images; None before there are any.
         """
         from biasbed.data import streams, transforms
 
         drawn = request if self.usual is None else request.with_defaults(self.usual)
-        transform = self.train_transform if not request.clean else (*self.validation, *self.sets)[0].transform
+        transform = self.train_transform
+        if request.clean:
+            transform = (*self.validation, *self.sets)[0].transform
         if request.image_size is not None:
             transform = transforms.with_size(transform, request.image_size)
         parts = [
@@ -382,7 +386,7 @@ def _parse_cadence(setting: str, names: Sequence[str]) -> tuple[str, int | Liter
 
 
 def _hint_suite(name: str) -> str:
-    """Say in which suites a set of this name is; empty if in none."""
+    """Say which suites have a set of this name; empty if none has."""
     having = [f"suite={suite}" for suite in REGISTRY if name in REGISTRY.load(suite).set_names]
     return f"; it is a set of {' and '.join(having)}" if having else ""
 

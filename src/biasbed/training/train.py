@@ -184,7 +184,7 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, sta
     job.write_description(folder)
     write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
     method_files = {f"{record.DATA_FOLDER}/{name}": text for name, text in job.method_files.items()}
-    for name, text in {**job.suite.kept, **method_files}.items():
+    for name, text in {**job.suite.text_files, **method_files}.items():
         (folder.path / name).parent.mkdir(exist_ok=True)
         write_whole(folder.path / name, text)
     if not (folder.path / record.PICTURES_FOLDER).exists():
@@ -246,7 +246,7 @@ def _make_scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
         validates=[evaluation_set.name for evaluation_set in suite.validating],
         phases_of=phases_of,
         derive=functools.partial(
-            derived.values, protocol.derived, test_domains=suite.test_domains, counts=suite.counts
+            derived.derive_values, protocol.derived, test_domains=suite.test_domains, counts=suite.counts
         ),
         monitor=suite.monitor,
         higher_is_better=protocol.monitor_higher_is_better,

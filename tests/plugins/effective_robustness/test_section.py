@@ -38,7 +38,9 @@ def means() -> pd.DataFrame:
     """The paper's table 8, and what misses one of the two sets."""
     paper = cells.read("robustness")
     metrics_of_rows = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
-    rows = {row: values | derived.values(paper.protocol.derived, values) for row, values in metrics_of_rows.items()}
+    rows = {
+        row: values | derived.derive_values(paper.protocol.derived, values) for row, values in metrics_of_rows.items()
+    }
     metrics = {"imagenet_200": "accuracy", "imagenet_r": "accuracy", "imagenet_c": "mce"}
     return pd.DataFrame(
         {

@@ -75,7 +75,7 @@ def pack_of(home: Path, source: str = "photo", form: str = "whole") -> Path:
 def opened(data: Path, home: Path, form: str = "whole") -> FolderSource:
     """The training folder as suites open it, reading from packs."""
     store = PackStore(home / "prepared" / packed.STORE, form)
-    return open_folder(data / "photo", "photo").reading_from(store)
+    return open_folder(data / "photo", "photo").with_store(store)
 
 
 def first_epoch(source: FolderSource, workers: int = 0) -> list[torch.Tensor]:

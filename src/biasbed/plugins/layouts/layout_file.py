@@ -154,7 +154,7 @@ class TableLayout(Format):
         numbers: dict[tuple[str, str], PrintedNumber] = {}
         for run in paper.runs():
             stored = run.metrics(paper.protocol)
-            stored |= derived.values(paper.protocol.derived, stored)
+            stored |= derived.derive_values(paper.protocol.derived, stored)
             for head, column in self.columns.items():
                 if column.set in sets:
                     measure = column.measure_of(sets[column.set])
