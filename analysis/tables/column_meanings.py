@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ def find_set_meanings(table: ScoreTable) -> dict[int, Meaning]:
     table.notes += notes
     meanings = _parts_of_corner(table, meanings)
     meanings = _backbones_as_parts(meanings, table.notes)
+    if table.settings.blocks is None:
+        _refuse_numbered(table, meanings)
     by_path = dict(zip(paths, _with_user_blocks(table, meanings), strict=True))
     by_set = {of_set: by_path[table.paths[of_set]] for of_set in table.sets}
     _refuse_unlike(table, by_set)
@@ -116,6 +119,21 @@ def _backbones_as_parts(meanings: list[Meaning], notes: list[str]) -> list[Meani
         return meanings
     notes.append("backbones stand for one data set: they count once (`blocks` as none counts each)")
     return [replace(meaning, block=ONE_SET) for meaning in meanings]
+
+
+def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
+    """Raise UsageError for `Feature1`, `Feature2` and `Feature3`: each a data set, or parts of one."""
+    names = [meaning.dataset for meaning in meanings if not meaning.block]
+    numbered = [match for match in map(re.compile(r"(.*[a-z])[\s_-]*([0-9]+)", re.I).fullmatch, names) if match]
+    stems = {match[1] for match in numbered}
+    numbers = [int(match[2]) for match in numbered]
+    first = numbers[0] if numbers else 0
+    if len(numbered) < max(3, len(names)) or len(stems) > 1 or numbers != list(range(first, first + len(names))):
+        return
+    raise UsageError(
+        f"{table.body.grid.source}: {listed(names, 3)} may be data sets or parts of one: say blocks=none if each "
+        f"counts, or blocks={stems.pop()}={','.join(names[:2])},... if they count once"
+    )
 
 
 def _refuse_unlike(table: ScoreTable, meanings: dict[int, Meaning]) -> None:

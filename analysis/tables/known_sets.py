@@ -164,10 +164,11 @@ def _most_complete(names: Sequence[str], matching: Sequence[SetWithParts]) -> li
 
 def _corrupted(hint: str) -> str:
     """Return the name of the corrupted data set: ImageNet-C, if the words around the table say no other."""
-    match = re.search(
-        r"((?:tiny[- ]?)?imagenet(?:-\w+)?|cifar-?100|cifar-?10)-(?:c|c\b|corrupt\w*)(?![\w])", hint, re.I
-    )
-    return match.group(0) if match else "ImageNet-C"
+    images = r"(?:tiny[- ]?)?imagenet(?:-\w+)?|cifar-?100|cifar-?10"
+    match = re.search(rf"(?:{images})-(?:c|c\b|corrupt\w*)(?![\w])", hint, re.I)
+    if match is None and (named := re.search(rf"(?<![a-z])(?:{images})(?![0-9])", hint, re.I)):
+        return f"{named.group(0)}-C"
+    return match.group(0) if match else CORRUPTED
 
 
 def _are_parts(names: Sequence[str], candidate: SetWithParts) -> bool:

@@ -83,7 +83,7 @@ def _differing(scores: Sequence[Score], body: Body, columns: TableColumns) -> li
         spoken = set(say.split_words(body.leaf(column)))
         return _is_reference(body, column), not spoken & (say.VARIANTS | {"name"}), column
 
-    texts = [column for column in columns.texts if not _is_link(body, column)]
+    texts = [column for column in columns.texts if not _is_link(body, column) and not _is_logged(body, column)]
     settings = [column for column in columns.settings if not _is_measured(body, column)]
     return [column for column in sorted(texts, key=order) + settings if differs(column)]
 
@@ -111,8 +111,11 @@ def _is_measured(body: Body, column: int) -> bool:
     """Return True for a column of numbers that runs log, or of decimals of which none comes twice: it is no setting."""
     texts = [text for text in body.cells(column) if text]
     are_decimals = any("." in text for text in texts)
-    has_logged_head = not LOGGED.isdisjoint(say.split_words(body.leaf(column)))
-    return has_logged_head or (are_decimals and len(set(texts)) == len(texts))
+    return _is_logged(body, column) or (are_decimals and len(set(texts)) == len(texts))
+
+
+def _is_logged(body: Body, column: int) -> bool:
+    return not LOGGED.isdisjoint(say.split_words(body.leaf(column)))
 
 
 def _is_reference(body: Body, column: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
@@ -68,9 +69,10 @@ class ScoreTable:
 
     @property
     def hint(self) -> str:
-        """Words around the table: its caption, sections and corner."""
+        """Words around the table: its caption, sections and corner, and the name of its file."""
         corners = (level[0] for level in self.body.levels)
-        return " ".join([self.body.grid.caption, *dict.fromkeys(self.body.sections), *corners])
+        stem = PurePath(self.body.grid.source).stem.replace("_", " ")
+        return " ".join([self.body.grid.caption, *dict.fromkeys(self.body.sections), *corners, stem])
 
     def position(self, method: int, of_set: int) -> tuple[int, int]:
         """Return row and column of a number."""

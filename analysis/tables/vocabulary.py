@@ -188,6 +188,11 @@ FLAGS = _terms("yes no true false ✓ ✗ √ × x -")
 # Last words of a line of a table of settings.
 LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
 TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
+_OF_COST = re.compile(
+    r"^number of |[(\[]\s*(?:days?|hours?|hrs?|h|mins?|minutes|s|secs?|seconds|ms|[kmg]?wh|[kmg]i?b|[tgm]?flops(?:/s)?)"
+    r"\s*[)\]]",
+    re.I,
+)
 _LANGUAGE = "(?:ar|bg|cs|da|de|el|en|es|et|fi|fr|gu|hi|hu|it|ja|ko|lt|lv|nl|pl|pt|ro|ru|sv|tr|uk|vi|zh)"
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
@@ -279,9 +284,16 @@ def direction(name: str) -> str:
         return "no"
     if any(word.startswith("fpr") or word.endswith(("error", "loss")) for word in spoken):
         return "no"
-    if spoken & (HIGHER - WEAK) or (_EXTRA.fullmatch(name.strip()) and not spoken & WEAK):
+    if spoken & (HIGHER - WEAK) or _is_extra(name, spoken):
         return "yes"
     return ""
+
+
+def _is_extra(name: str, spoken: Set[str]) -> bool:
+    """Return True for `R@5`, `AP50 (box)` and the like."""
+    if is_metric(name) and any(word.startswith("ap") and _EXTRA.fullmatch(word) for word in spoken):
+        return True
+    return bool(_EXTRA.fullmatch(name.strip())) and ("@" in name or not spoken & WEAK)
 
 
 @cache
@@ -322,8 +334,10 @@ def average_kind(name: str) -> str:
 
 
 def is_setting(name: str) -> bool:
-    """Return True for the name of a training's setting or of a size of data, as a line of a table of these has it."""
+    """Return True for the name of a setting, a cost or a size of data, as a line of a table of these has it."""
     spoken = split_words(re.sub(r"[(\[].*?[)\]]", "", name))
+    if _OF_COST.search(name):
+        return True
     if spoken and PROPERTIES.union(("num", "number", "of", "dev", "timesteps")).issuperset(spoken):
         return True
     return spoken[-2:] in TWO_OF_SETTINGS or (bool(spoken) and spoken[-1] in LAST_OF_SETTINGS)
