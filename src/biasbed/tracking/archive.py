@@ -43,7 +43,7 @@ MANIFEST, RUN, METRICS, ARTIFACTS = "manifest.json", "run.json", "metrics.csv", 
 PACKED = (".parquet", ".png", ".ckpt", ".jpg", ".zip", ".npz", ".pt2")  # deflating makes these no smaller
 # Limit of the unpacked size, relative to the archive's: texts and tables shrink to a hundredth at most.
 LARGEST_RATIO, ALWAYS_ALLOWED = 200, 16 * 2**20
-BLOCK = 2**20
+BLOCK = 2**20  # bytes that are unpacked at a time
 
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
@@ -56,7 +56,7 @@ Time = Annotated[int, Field(ge=0, le=LARGEST_INT)]
 _NAME = re.compile(r"[/\w.\- :]+")
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     """Return the key of a parameter, tag or metric. Raises ValueError for a key that MLflow refuses."""
     is_path = posixpath.normpath(name) == name and not name.startswith(("/", "..")) and name != "."
     if not is_path or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
@@ -64,7 +64,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_checked_name)]
+Name = Annotated[str, AfterValidator(_check_name)]
 LONGEST_PART, LONGEST_PATH = 255, 1000  # bytes of a file's name, and of an artifact's whole path
 # Errors that Python's reader raises for damaged zip files, and for other files.
 _DAMAGED = (
@@ -165,7 +165,7 @@ class ArchiveWriter:
 
 
 class Archive:
-    """Archive that is checked: complete, undamaged and safe to unpack."""
+    """Open archive whose content has been checked: it is complete, undamaged and safe to unpack."""
 
     def __init__(self, path: Path) -> None:
         """Open and check an archive. Raises UsageError if it is damaged, unsafe, or of another version."""
@@ -173,8 +173,8 @@ class Archive:
         with contextlib.ExitStack() as opened:
             try:
                 self.zip = opened.enter_context(zipfile.ZipFile(path))
-                self.manifest = self._checked()
-                self.runs = [self._run(run_id) for run_id in self.manifest.runs]
+                self.manifest = self._check()
+                self.runs = [self._read_run(run_id) for run_id in self.manifest.runs]
                 for run_id in self.manifest.runs:
                     for _ in self.metrics(run_id):  # reading checks every row; none is kept
                         pass
@@ -196,7 +196,7 @@ class Archive:
                     if lines.number > MOST_METRICS:
                         raise ValueError(f"it has more than {MOST_METRICS:,} lines")
                     metric, step, time, value = row
-                    yield _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
+                    yield _check_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"the metrics of run {run_id}, line {lines.number}: {error}") from None
 
@@ -221,8 +221,8 @@ class Archive:
 
     # --- checks, which raise ValueError or what Python's reader raises -----------------------------------------------
 
-    def _checked(self) -> ArchiveManifest:
-        """Return the manifest of the archive, once sizes, names and checksums of all members are right."""
+    def _check(self) -> ArchiveManifest:
+        """Check sizes, names and checksums of all members, and return the manifest."""
         members = self.zip.infolist()
         names = {member.filename for member in members}
         if sum(member.file_size for member in members) > LARGEST_RATIO * self.path.stat().st_size + ALWAYS_ALLOWED:
@@ -238,7 +238,7 @@ class Archive:
             raise ValueError(f"it holds a file and a folder of the name {both[0][:200]!r}")
         if len(names) != len(members):
             raise ValueError("a file is there twice")
-        manifest = self._manifest()
+        manifest = self._read_manifest()
         for run_id in manifest.runs:
             self.zip.getinfo(f"runs/{run_id}/{METRICS}")
         damaged = self.zip.testzip()
@@ -246,8 +246,8 @@ class Archive:
             raise ValueError(f"checksum of {damaged}")
         return manifest
 
-    def _manifest(self) -> ArchiveManifest:
-        """Read the manifest: its format and version are ours, and no run is there twice."""
+    def _read_manifest(self) -> ArchiveManifest:
+        """Read and check the manifest: format and version are ours, and no run is there twice."""
         values = parse_json(self.zip.read(MANIFEST))
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ValueError(f"its {MANIFEST} has another format")
@@ -261,7 +261,8 @@ class Archive:
             raise ValueError(f"the run {twice[0]} is there twice")
         return manifest
 
-    def _run(self, run_id: str) -> ArchivedRun:
+    def _read_run(self, run_id: str) -> ArchivedRun:
+        """Read and check the `run.json` of a run."""
         name = f"runs/{run_id}/{RUN}"
         try:
             values = parse_json(self.zip.read(name))

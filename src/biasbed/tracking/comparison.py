@@ -24,11 +24,11 @@ ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # runs with the same first tag of
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs that may be in one table."""
+    """Comparison of finished runs that may be in one table."""
 
-    tags: Mapping[str, str]  # by which MLflow finds them, including study, kind and protocol
+    tags: Mapping[str, str]  # tags that they share, including study, kind and protocol
     protocol: record.Protocol
-    experiments: Mapping[str, int]  # id -> number of the runs in it, beginning with that of the first run
+    experiments: Mapping[str, int]  # id -> number of the runs in it; the first run's experiment comes first
 
     @property
     def experiment(self) -> str:
@@ -47,7 +47,7 @@ class Comparison:
 
     @property
     def first_metric(self) -> str:
-        """Metric that orders the runs: shape bias if there is one; of trials the monitor, which decides the search."""
+        """Metric that orders the runs: shape bias if there is one; for trials of a search, its monitor."""
         if self.tags[record.KIND] == "published":  # such runs have only these metrics
             first = self.protocol.sets[0]
             return str(record.MetricName("test", first.headline, first.name))

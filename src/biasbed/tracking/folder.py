@@ -1,4 +1,4 @@
-"""Folder of one training: its lock, journal, state and identity.
+"""Folder of a run: its lock, journal, state and identity.
 
 A training that resumes reads it in `training/train.py`.
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE = "done", "lock", "metrics.jsonl", "run.json"
-CLAIM = "claim"  # locked by the command that is about to train here, or whose training runs here
+CLAIM = "claim"  # file that a study locks while its training runs here, or is about to
 
 
 def home(config: Config) -> Path:
-    """Return the folder of all runs of the tracking server that these settings name."""
+    """Return the folder of all runs: `output_dir`, else that of the tracking server on this machine."""
     if config.output_dir != "auto":
         return Path(config.output_dir).expanduser().resolve()
     return places.home(resolve_uri() if config.tracking == "on" else "offline")
@@ -50,7 +50,7 @@ class RunState(TypedDict, total=False):
     params: dict[str, str]
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
     about: str  # description of the run in Markdown, without its outcome
-    noted: list[str]  # earlier notes by biasbed; any other note is a user's
+    noted: list[str]  # earlier notes by biasbed; any other note on the server is a user's
     location: str  # `RunFolder.location` when it was written
     experiment: str
     run_id: str
@@ -59,7 +59,7 @@ class RunState(TypedDict, total=False):
     sent: bool
 
 
-MOST_BYTES = 2**30  # of a journal
+MOST_BYTES = 2**30  # largest journal
 _STATE = TypeAdapter(RunState)
 
 
@@ -82,7 +82,7 @@ class RunFolder:
 
     @property
     def is_done(self) -> bool:
-        """True if its training has ended. If its state is lost, the training continues at its end and rewrites it."""
+        """True if the run has ended. Without a readable state it counts as not done, and resuming writes the state."""
         return (self.path / DONE).exists() and bool(self.read_state())
 
     def mark_done(self) -> None:
@@ -127,12 +127,12 @@ class RunFolder:
 
     @property
     def marks(self) -> dict[str, str]:
-        """Tags of the runs that belong to this folder; none before the first start."""
+        """Tags by which the runs of this folder are found on a server; empty before the first start."""
         folder_id = self.read_state().get("tags", {}).get(record.FOLDER_ID)
         return {} if folder_id is None else {record.FOLDER_ID: folder_id}
 
     def own_state(self) -> dict[str, Any]:
-        """Return the state with the folder's id and place. A new folder and a copy get an id, and have no run yet."""
+        """Return the state with the folder's id and location. A new folder, or a copy, gets a new id and has no run."""
         state = self.read_state()
         tags = dict(state.get("tags", {}))
         if record.FOLDER_ID not in tags or state.get("location") != self.location:
@@ -145,13 +145,13 @@ class RunFolder:
 
     @property
     def location(self) -> str:
-        """Place of the folder on its disk: it stays when the folder is moved there, and a copy has another one."""
+        """Hash of the folder's inodes: it stays when the folder is moved on its disk, and a copy has another one."""
         open_in_place(self.path / LOCK).close()
         return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
 
     @property
     def results(self) -> str:
-        """Digest of the journal, which copies of a finished folder share; empty without records."""
+        """Digest of the journal, the same for copies of a finished folder; empty without records."""
         journal = self.read_journal()
         return record.digest(journal, allow_nan=True) if journal else ""  # a loss may have been no number
 
@@ -159,7 +159,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder, and remove half-written files of killed processes. Raises Failure that names the holder."""
+        """Lock the folder within the block, and remove half-written files of killed processes first.
+
+        Raises Failure, which names the holder, if it is locked.
+        """
         with exclusive(self.path, "trained"):
             refuse_links(self.path)
             for path in (*self.path.glob("*.tmp"), *self.path.glob("predictions/*/*.tmp")):
@@ -174,12 +177,12 @@ class RunFolder:
             return _holder(file) if is_locked(file) else None
 
     def claim(self) -> TextIO | None:
-        """Make and reserve the folder for a training to be started; return None if another command has reserved it.
+        """Make the folder and reserve it for a training of this command; return None if another command has it.
 
         The claim ends when the returned file is closed, or when this process ends.
         """
         make_folder(self.path)
-        refuse_links(self.path)  # its log and its list of starts are written as well
+        refuse_links(self.path)  # its log and its list of starts will be written
         file = open_in_place(self.path / CLAIM)
         if take_lock(file):
             return file
@@ -197,7 +200,7 @@ R = TypeVar("R", bound=Mapping[str, Any])
 
 
 def evaluations(records: Sequence[R]) -> list[R]:
-    """Return a journal's records of evaluations, without those of earlier stages or from after the end."""
+    """Return the records of a training's evaluations, without those of early stages and of the end (`late`)."""
     return [journal_record for journal_record in records if not {"stage", "late"} & journal_record.keys()]
 
 
@@ -217,7 +220,7 @@ def read_mapping(path: Path) -> dict[str, Any] | None:
 
 
 def _parse_record(line: str) -> dict[str, Any] | None:
-    """Return the record in a line of a journal; None if it is invalid. Only ASCII lines are biasbed's own."""
+    """Return the record in a line of a journal; None if it is invalid. biasbed writes ASCII alone."""
     if not line.isascii():
         return None
     try:
@@ -230,17 +233,17 @@ def _parse_record(line: str) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, work: str) -> Iterator[None]:
-    """Lock a folder, which is made if it is missing. Raises Failure that names the holder and its work (`trained`).
+    """Lock a folder within the block; make it if it is missing. The lock ends with its process, even after a kill.
 
-    The lock ends with its process, however that ends.
+    Raises Failure, with the holder, if it is locked. work: a verb for the message, as `trained`.
     """
     make_folder(folder)
     with open_in_place(folder / LOCK) as file:
         while not take_lock(file):
             if is_locked(file):
                 raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
-            time.sleep(0.01)  # others are only asking for the holder
-        if os.fstat(file.fileno()).st_nlink == 1:  # else the file belongs to somebody else, too
+            time.sleep(0.01)  # another process holds it for a moment, to ask whether it is locked
+        if os.fstat(file.fileno()).st_nlink == 1:  # a hard link could lead to somebody else's file
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
@@ -248,7 +251,7 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder if it is missing. Raises UsageError if that is not possible."""
+    """Make a folder if it is missing. Raises UsageError if it can't be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -261,11 +264,10 @@ def _holder(file: TextIO) -> str:
 
 
 def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
-    """Return the folder to train in: the study's newest, or the next free name if it is done or `resume` is `never`.
+    """Return the folder to train in: the study's newest folder, or a new one if that is done or `resume` is `never`.
 
-    A done folder is returned if `resume` is `once`, or if its results never reached a server although runs are
-    `tracked`. Folders of other studies are never returned; a folder in which no training has begun may be used by any
-    study.
+    A done folder is returned if `resume` is `once`, or if its results have not reached the server although runs are
+    `tracked`. Folders of other studies are left out; one in which no training has begun may be used by any study.
     """
     series = _series(base)
     free = base.with_name(f"{base.name}-{len(series) + 1}") if series else base
@@ -290,7 +292,7 @@ def find_finished(base: Path, study: str) -> RunFolder | None:
 
 
 def _series(base: Path) -> list[RunFolder]:
-    """Return the folders of one key that exist, the oldest first."""
+    """Return the existing folders `<base>`, `<base>-2`, `<base>-3`, ..., the oldest first."""
     series: list[RunFolder] = []
     path = base
     while path.exists():
@@ -300,5 +302,5 @@ def _series(base: Path) -> list[RunFolder]:
 
 
 def all_folders(root: Path) -> list[RunFolder]:
-    """Return all run folders under a home, finished or not."""
+    """Return all run folders below a folder of runs, finished or not."""
     return [RunFolder(path.parent) for path in sorted(root.glob(f"*/*/{STATE}"))]

@@ -1,4 +1,4 @@
-"""Runs that `import` makes, one import of a machine at a time: each once, and none stays half made."""
+"""Making of imported runs: each once, none left incomplete, and one import at a time on a machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Run that `mlflow run` opens for every command, also for those that track nothing: its name and its outcome.
 
 Training, testing, a study and an analysis use it as their own run and rename it. A run that has records already was not
-opened for this command, but named by a `MLFLOW_RUN_ID` left over in a shell. It is never written to.
+opened for this command: a `MLFLOW_RUN_ID` left over in a shell names it, and it is never written to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from biasbed.tracking.server import find_run, impatient, resolve_uri
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-PATIENCE = 10.0  # seconds: only a name depends on it, and the message is on the terminal in any case
+PATIENCE = 10.0  # seconds for the server: only a name depends on it, and messages are on the terminal in any case
 OUTCOMES = {record.ERROR, record.USAGE_ERROR, record.ENDED_BY}  # tags with the outcome of an attempt
 NAMING_FLAGS = (
     *("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm"),
@@ -30,10 +30,11 @@ NAMING_FLAGS = (
 
 @contextlib.contextmanager
 def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
-    """Yield a function that names the run by the command's flags. If the command fails, the run gets the reason."""
+    """Yield a function that names the run after the command's flags. If the command fails, the run gets the reason."""
     title, is_free = entry_point, _is_free()
 
     def name(flags: Mapping[str, str]) -> None:
+        """Name the run after the command and the first values of `NAMING_FLAGS`."""
         nonlocal title
         public_flags = commands.public(flags)
         values = [public_flags.get(name, "auto") for name in NAMING_FLAGS]
@@ -63,10 +64,10 @@ def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
 
 
 def take_run_id(tags: Mapping[str, str] | None = None, offline: bool = False) -> str | None:
-    """Return the run that `mlflow run` opened for this command, if any; only once, so that no child takes it as well.
+    """Return the id of the run that `mlflow run` opened for this command, if any, and hide it from child processes.
 
-    tags: set by earlier attempts of this command on the run. Raises UsageError for another run that has records.
-    offline: ask no server, since nothing is sent.
+    tags: those that earlier attempts of this command have set on the run. offline: use no server. Raises UsageError if
+    the run has records of another command.
     """
     if not offline:
         check_run_id(tags)
@@ -109,6 +110,7 @@ def _has_records(run: Run) -> bool:
 
 
 def _set(tags: Mapping[str, str], status: str = "") -> None:
+    """Set tags of the run, and end it with this status if one is given. Errors of the server are ignored."""
     from mlflow import MlflowClient
 
     if not commands.is_launched():  # a training or study has taken the run, and names it

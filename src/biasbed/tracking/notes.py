@@ -43,7 +43,7 @@ def command(entry_point: str, **settings: object) -> str:
 
 
 def own_command() -> str:
-    """Return the command that was typed; empty if this process is no command of biasbed."""
+    """Return the command that was typed, to continue its work; empty if this process is no command of biasbed."""
     program, *arguments = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     flags = arguments[1:]
     if program not in ("biasbed", "__main__.py") or not arguments or len(flags) % 2:
@@ -60,7 +60,7 @@ def pictures(run_id: str, paths: Iterable[str], folder: Path | None = None) -> s
 
 
 def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, the first column aligned left, numbers right. Cells are padded, as MLflow's pages don't do it."""
+    """Return a Markdown table, first column left, others right. Cells are padded, as MLflow's pages have no padding."""
     head = list(header)
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
@@ -119,7 +119,7 @@ def short(name: str) -> str:
 # --- an experiment ----------------------------------------------------------------------------------------------------
 
 
-def of_experiment(name: str) -> str:
+def describe_experiment(name: str) -> str:
     """Return the description of an experiment: its kinds of runs, and next steps."""
     return joined(
         f"Runs of biasbed in **{name}**. A study's row holds its trainings, a table of what they reached and the links "

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from biasbed import record
 from biasbed.system import places
@@ -64,7 +64,7 @@ IsRead = Callable[[str], bool]  # True for the metrics to read
 
 
 class Unusable(Exception):
-    """A private interface is absent, or not as expected."""
+    """Error of a private interface of MLflow that is absent, or not as expected."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ class ClientReader:
         return writer(self.uri)
 
     def find_runs(self, tags: Mapping[str, str]) -> list[Any]:
+        """Return the active runs of all experiments with these tags, in the order of their start."""
         with guarded(self.uri):
             experiments = list_experiments(self.client)
             if not experiments:
@@ -156,6 +157,7 @@ class ClientReader:
             return [run for run in runs if tags.items() <= run.data.tags.items()]
 
     def read_histories(self, runs: Sequence[Any], is_read: IsRead) -> dict[str, MetricHistory]:
+        """Return the runs' histories: from the cache, else from the server, and write these to the cache."""
         cached = {run.info.run_id: self._read_cache(run) for run in runs}
         missing = [run for run in runs if cached[run.info.run_id] is None]
         with guarded(self.uri):
@@ -213,11 +215,12 @@ class ClientReader:
         return tidy_histories(rows)
 
     def _cache_file(self, run: Any) -> Path:
-        """Return a path that changes whenever a run is reopened or gets further metrics."""
+        """Return the path of a run's cache, which changes when the run is reopened or gets further metrics."""
         state = [CACHE_VERSION, run.info.end_time, sorted((k, repr(v)) for k, v in run.data.metrics.items())]
         return places.home(self.uri) / "cache" / f"{run.info.run_id}-{record.digest(state)}.parquet"
 
     def _read_cache(self, run: Any) -> MetricHistory | None:
+        """Return a run's history from the cache; None if it is not there or can't be read."""
         import pandas as pd
 
         try:
@@ -249,8 +252,15 @@ def _get(uri: str, path: str, **params: Any) -> Any:
     return http_request(get_default_host_creds(uri), path, "GET", **params)
 
 
-def _request_histories(uri: str, metric: str, run_ids: Sequence[str]) -> list[tuple[str, MetricRow]]:
-    """Return (run id, row) of one metric of at most `MAX_RUNS` runs.
+class RunRow(NamedTuple):
+    """Row of a run's metric."""
+
+    run_id: str
+    row: MetricRow
+
+
+def _request_histories(uri: str, metric: str, run_ids: Sequence[str]) -> list[RunRow]:
+    """Return all rows of one metric of at most `MAX_RUNS` runs.
 
     Raises Unusable for an unexpected answer, or if one run alone fills it.
     """
@@ -261,7 +271,11 @@ def _request_histories(uri: str, metric: str, run_ids: Sequence[str]) -> list[tu
             raise Unusable(f"{BULK_HISTORY} answers {answer.status_code}")
         rows = answer.json()["metrics"]
         if len(rows) < MAX_ROWS:
-            return [(m["run_id"], (metric, int(m["step"]), int(m["timestamp"]), float(m["value"]))) for m in rows]
+            parsed = []
+            for row in rows:
+                values = (metric, int(row["step"]), int(row["timestamp"]), float(row["value"]))
+                parsed.append(RunRow(row["run_id"], values))
+            return parsed
     if len(run_ids) == 1:
         raise Unusable(f"a run has {MAX_ROWS} values of {metric} or more")
     half = len(run_ids) // 2
@@ -337,9 +351,9 @@ def read_rows(file: Path, run_ids: Iterable[str]) -> Iterator[list[MetricRow]]:
 
 
 def _is_complete(rows: Mapping[str, Sequence[MetricRow]], runs: Iterable[Any], is_read: IsRead) -> bool:
-    """Return True if the rows (sorted, by run id) end with the last value of each of their run's metrics.
+    """Return True if the rows contain every metric of the runs, with the last value that the runs have.
 
-    A server that cuts its answers elsewhere, or rows that were written meanwhile, show here.
+    They don't if a server cuts its answers, or if metrics were written meanwhile. rows: sorted, by run id.
     """
     for run in runs:
         last = {metric: value for metric, _, _, value in rows[run.info.run_id]}
@@ -372,10 +386,10 @@ def read_pages(request: Callable[..., Any], *arguments: Any, **options: Any) -> 
 
 
 def match_tag(tag: str, value: str) -> str:
-    """Return an MLflow filter that matches all runs with this tag, and perhaps some more.
+    """Return an MLflow filter that matches all runs with this tag, and some others if the value has an apostrophe.
 
-    MLflow's filters can't express an apostrophe within quotes. If there is one, `_` replaces it, which matches any
-    character; also a backslash, which PostgreSQL's LIKE would take for an escape.
+    MLflow's filters can't express an apostrophe within quotes. It is replaced by `_`, which matches any character; so
+    is a backslash, which PostgreSQL's LIKE would take for an escape.
     """
     if "'" not in value:
         return f"tags.`{tag}` = '{value}'"

@@ -38,11 +38,12 @@ STATUS = re.compile(r"too many (?P<code>\d+) error responses")  # urllib3, after
 def resolve_uri(tracking_uri: str = "auto") -> str:
     """Return the tracking URI of a command; `auto` is MLflow's default (`MLFLOW_TRACKING_URI`, else a local file).
 
-    Raises UsageError for a relative sqlite path, as `mlflow run` starts children in the project's folder, where it
-    would be another file; for a folder, in which MLflow no longer stores runs; and for a team's database without its
-    server, as artifacts would stay in the current folder, and simultaneous first users would break a new database.
+    Raises UsageError for
+    - a relative sqlite path: `mlflow run` starts children in another folder, where it would be another file;
+    - a folder: MLflow no longer stores runs there;
+    - a database without a server: artifacts would stay in the current folder, and two first users would break it.
     """
-    _be_brief()
+    _quiet_mlflow()
     if tracking_uri == "auto":
         with without_collection():
             import mlflow
@@ -81,8 +82,8 @@ def writer(tracking_uri: str) -> MlflowClient:
     return MlflowClient(tracking_uri)
 
 
-def _be_brief() -> None:
-    """Set defaults: few retries against a dead server, no progress bars, no addresses with passwords."""
+def _quiet_mlflow() -> None:
+    """Set defaults of MLflow: few retries against a dead server, no progress bars, no addresses with passwords."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -93,9 +94,9 @@ def _be_brief() -> None:
 
 @contextlib.contextmanager
 def impatient(seconds: float) -> Iterator[None]:
-    """Limit each request inside the block to this time, in which it is tried twice.
+    """Limit each request inside the block to this time, for two attempts together.
 
-    Each try gets at least one second, and at most the configured timeout.
+    An attempt gets at least one second, and at most the configured timeout.
     """
     names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
     before = {name: os.environ.get(name) for name in names}
@@ -125,7 +126,7 @@ def guarded(tracking_uri: str) -> Iterator[None]:
 
 
 def _is_foreign(error: Exception) -> bool:
-    """Return True if an error comes from MLflow, from a library below it or from the system, and not from our code."""
+    """Return True if an error comes from MLflow, its libraries or the system, and not from biasbed's own code."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -138,7 +139,7 @@ def _is_foreign(error: Exception) -> bool:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Return True if a server has answered a request with a refusal, as it does for a run that was deleted."""
+    """Return True if the server has answered and refused the request, as for a deleted run."""
     from mlflow.exceptions import MlflowException
 
     codes = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
@@ -227,14 +228,16 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
 
 def _describe(client: MlflowClient, experiment: Experiment) -> None:
     """Add the missing description to an experiment that biasbed did not make; not to `Default`, which is shared."""
-    lacking = {name: text for name, text in _about(experiment.name).items() if name not in experiment.tags}
-    for name, text in lacking.items() if experiment.name != "Default" else ():
-        client.set_experiment_tag(experiment.experiment_id, name, text)
+    if experiment.name == "Default":
+        return
+    for name, text in _about(experiment.name).items():
+        if name not in experiment.tags:
+            client.set_experiment_tag(experiment.experiment_id, name, text)
 
 
 def _about(experiment: str) -> dict[str, str]:
     """Return the tags of an experiment: its description, and its kind, for which the pages show runs, not traces."""
-    return {notes.NOTE: notes.of_experiment(experiment), KIND: "custom_model_development"}
+    return {notes.NOTE: notes.describe_experiment(experiment), KIND: "custom_model_development"}
 
 
 def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) -> None:
@@ -242,19 +245,22 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) ->
 
     If two runs log a new data set at the same time, the store refuses one of them, which succeeds on the next try.
     """
-    for wait in (0.1, 0.4, None) if inputs else ():
+    if not inputs:
+        return
+    for wait in (0.1, 0.4):
         try:
-            return client.log_inputs(run_id, inputs)
-        except Exception:
-            if wait is None:
-                raise
+            client.log_inputs(run_id, inputs)
+            return
+        except Exception:  # of whatever type the store raises
             time.sleep(wait)
+    client.log_inputs(run_id, inputs)
 
 
 def store_text(tracking_uri: str, run: Run, text: str, name: str) -> None:
-    """Store a text as an artifact of a run, at the address that the run has.
+    """Store a text as an artifact of a run.
 
-    The client asks the store for the whole run again to learn it, which is a fifth of the time of importing a paper.
+    Uses the artifact address that the run has. MLflow's client would fetch the whole run again to learn it, which is a
+    fifth of the time of importing a paper.
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -299,7 +305,7 @@ def find_run(tracking_uri: str, run_id: str) -> Run | None:
 
 
 def deleted(tracking_uri: str, run_id: str) -> str:
-    """Return which was deleted in MLflow, the run or its experiment; empty if neither was, or if the server fails."""
+    """Return a sentence if the run or its experiment was deleted in MLflow; empty otherwise, or if the server fails."""
     try:
         run = find_run(tracking_uri, run_id)
         if run is not None and run.info.lifecycle_stage == "active":

@@ -1,4 +1,4 @@
-"""Study's own run in MLflow: the results of its runs as metrics, a note and pictures.
+"""Results in a study's own run in MLflow: metrics over its runs, a note with a table, and pictures.
 
 It is rewritten whenever one of the runs ends and when the study is analysed, from data on the server alone.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import measures, record
 from biasbed.errors import Failure
@@ -34,12 +34,23 @@ NOTED = "biasbed.noted"  # tag with the hash of biasbed's note; another note is 
 
 
 @dataclass
-class Reached:
+class RowResults:
     """Results of the finished runs of one row at their best evaluations."""
 
-    name: str = ""  # as it is displayed
-    runs: int = 0
+    name: str = ""  # displayed name
+    runs: int = 0  # number of them
     values: dict[str, list[float]] = field(default_factory=dict)  # short name -> a value per run
+
+
+class StudyColumn(NamedTuple):
+    """Column of a study's results."""
+
+    protocol: record.Protocol
+    metric: str
+
+    @property
+    def is_monitor(self) -> bool:
+        return self.metric == self.protocol.monitor
 
 
 @dataclass
@@ -48,18 +59,20 @@ class StudyRuns:
 
     members: list[StoredRun]  # its trainings, trials and tests, in any state
     protocols: list[record.Protocol]  # one, or one per held-out domain
-    rows: dict[str, Reached]
+    rows: dict[str, RowResults]
 
     @cached_property
-    def columns(self) -> dict[str, tuple[record.Protocol, str]]:
-        """Short names of metrics with values, each with its protocol and metric; the monitor comes last."""
+    def columns(self) -> dict[str, StudyColumn]:
+        """Columns with values, by the short names of their metrics; the monitor comes last."""
         names = set().union(*(row.values for row in self.rows.values()))
-        columns: dict[str, tuple[record.Protocol, str]] = {}
+        columns: dict[str, StudyColumn] = {}
         for protocol in self.protocols:
-            columns |= {name: (protocol, metric) for name, metric in protocol.best.items() if name in names}
-        return dict(sorted(columns.items(), key=lambda item: item[1][1] == item[1][0].monitor))
+            for name, metric in protocol.best.items():
+                if name in names:
+                    columns[name] = StudyColumn(protocol, metric)
+        return dict(sorted(columns.items(), key=lambda item: item[1].is_monitor))
 
-    def shown(self, column: str, row: Reached) -> str:
+    def shown(self, column: str, row: RowResults) -> str:
         """Format the mean of a column in a row, and its standard deviation."""
         return notes.shown(measures.described(*self.columns[column]).unit, row.values.get(column, []))
 
@@ -113,7 +126,7 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
     """Collect the members of a study and the results of the finished ones."""
     members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
-    rows: dict[str, Reached] = {}
+    rows: dict[str, RowResults] = {}
     for run in members:
         if run.info.status != "FINISHED":
             continue
@@ -124,7 +137,7 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
                 protocol = record.Protocol.from_json(artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE) or "")
                 protocols[tags.get(record.PROTOCOL_HASH, "")] = protocol
         row_id = tags.get(record.ROW, tags.get(record.ALGORITHM, ""))
-        row = rows.setdefault(row_id, Reached(tags.get(record.DISPLAY_NAME, row_id)))
+        row = rows.setdefault(row_id, RowResults(tags.get(record.DISPLAY_NAME, row_id)))
         row.runs += 1
         exact = _exact_values(tags)
         if protocol is None:
@@ -154,13 +167,13 @@ def _numbers(study: StudyRuns) -> dict[str, float]:
     """
     states = Counter(run.info.status.lower() for run in study.members)
     numbers = {f"progress/{name}": float(states[name]) for name in ("finished", "running", "failed", "killed")}
-    for column, (protocol, metric) in study.columns.items():
-        name = column.removeprefix(f"{record.BEST}/")
-        for row, reached in study.rows.items():
-            values = reached.values.get(column, [])
-            if study.is_search and values and metric == protocol.monitor:
-                value = max(values) if protocol.monitor_higher_is_better else min(values)
-                numbers[f"{column}/{row}"] = measures.rounded(value)
+    for short_name, column in study.columns.items():
+        name = short_name.removeprefix(f"{record.BEST}/")
+        for row, results in study.rows.items():
+            values = results.values.get(short_name, [])
+            if study.is_search and values and column.is_monitor:
+                value = max(values) if column.protocol.monitor_higher_is_better else min(values)
+                numbers[f"{short_name}/{row}"] = measures.rounded(value)
             elif values and not study.is_search:
                 numbers[f"mean/{name}/{row}"] = measures.rounded(statistics.fmean(values))
                 if len(values) > 1:
@@ -194,11 +207,14 @@ def _note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links
 
 
 def _table(study: StudyRuns, room: int) -> str:
-    """Return a table with a line per row, and mean and deviation of each column."""
+    """Return a table with a line per row, and mean and deviation of each column; empty for a search.
+
+    room: most characters; lines at the end are left out.
+    """
     if study.is_search or not study.columns:
         return ""
     rows = []
-    for _, row in _ordered(study):
+    for row in _ordered(study):
         rows.append([row.name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
     head = ["", "runs", *map(notes.short, study.columns)]
     while rows and len(text := notes.table(head, rows)) > room:
@@ -215,11 +231,11 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
         return
     experiment = client.get_experiment(study_run.info.experiment_id)
     present = experiment.tags.get(notes.NOTE)
-    usual = notes.of_experiment(experiment.name)
+    usual = notes.describe_experiment(experiment.name)
     if present not in (None, usual) and record.digest(present) != experiment.tags.get(NOTED):
         return  # a user's note
     column = next(iter(study.columns))
-    values = ", ".join(f"{row.name} {study.shown(column, row)}" for _, row in _ordered(study)[:MOST])
+    values = ", ".join(f"{row.name} {study.shown(column, row)}" for row in _ordered(study)[:MOST])
     left = len(study.rows) - MOST
     if left > 0:
         values += f" and {left} more"
@@ -230,13 +246,13 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 
 
-def _ordered(study: StudyRuns) -> list[tuple[str, Reached]]:
+def _ordered(study: StudyRuns) -> list[RowResults]:
     """Return the rows sorted by the first column (shape bias if present), best first, rows without a value last."""
-    first, metric = next(iter(study.columns.items()))
-    higher = measures.described(*metric).higher_is_better
-    with_value = [(name, row) for name, row in study.rows.items() if row.values.get(first)]
-    with_value.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=higher)
-    return with_value + [item for item in study.rows.items() if item not in with_value]
+    first, column = next(iter(study.columns.items()))
+    higher = measures.described(*column).higher_is_better
+    with_value = [row for row in study.rows.values() if row.values.get(first)]
+    with_value.sort(key=lambda row: statistics.fmean(row.values[first]), reverse=higher)
+    return with_value + [row for row in study.rows.values() if not row.values.get(first)]
 
 
 def _links(uri: str, study: str) -> str:

@@ -52,6 +52,7 @@ class SystemMetrics:
 
 
 def _monitors() -> list[BaseMetricsMonitor]:
+    """Return MLflow's monitors of processor, disk, network and, if there are any, GPUs."""
     with without_collection():
         from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
         from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor

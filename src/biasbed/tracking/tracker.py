@@ -52,7 +52,7 @@ PATIENCE = 90.0  # seconds for which the end of a training waits for an unreacha
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before the end
 
 RESULTS = "biasbed.results"  # tag: digest of the journal
-# Tags that no folder's state decides, as it may be a stranger's.
+# Tags that are never taken from a folder's state, as the folder may be a stranger's.
 OWNING = (record.IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
 
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
@@ -71,15 +71,17 @@ class Tracker:
     """Writer of one run, to its folder first, then to the server."""
 
     def __init__(self, folder: RunFolder, run_id: str | None = None, offline: bool = False) -> None:
+        """run_id: the run that `mlflow run` opened for the command, if any. offline: write to the folder alone."""
         self.folder, self.offline = folder, offline
-        self._given_run = run_id
-        self._away_since: float | None = None
-        self._behind = False  # the server lacks something that the folder has
-        self._problem, self._is_deleted = "", False  # the reason of the last failure; True if retrying can't help
         self.uri = "" if offline else resolve_uri()
-        self.run_id = ""
+        self.run_id = ""  # set when the run is opened
+        self.is_finished = False  # True once nothing is left to do: the run can't end early any more
+        self._given_run = run_id
+        self._away_since: float | None = None  # time of the last failed attempt to send; None if the server answers
+        self._behind = False  # True while the server lacks something that the folder has
+        self._problem = ""  # reason of the last failure
+        self._is_deleted = False  # True if the run was deleted on the server, so that retrying can't help
         refuse_links(folder.path)  # somebody else may have made the folder
-        self.is_finished = False  # True once nothing is left to do, and nothing can end the run early
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class Tracker:
         inputs: Sequence[tuple[str, str, str]] = (),
         about: str = "",
     ) -> None:
-        """Open the run (that of `mlflow run`, the interrupted one, or a new one) and send everything in the folder.
+        """Open the run (that of `mlflow run`, the interrupted one, or a new one) and send the folder's content.
 
         inputs: (context, name, fingerprint) of each data set. about: description in Markdown, with `notes.RUN_ID` as
         placeholder for the run's id; the outcome is put before it. Raises Failure if the server can't be reached, as
@@ -109,7 +111,7 @@ class Tracker:
         state |= {"experiment": experiment, "tags": tags, "params": texts, "attempts": attempts, "sent": False}
         state["inputs"] = list(map(list, inputs))
         state["about"] = about
-        self.folder.write_state(_noted(state))
+        self.folder.write_state(_with_note(state))
         if not self.offline:
             self.reopen()
 
@@ -122,7 +124,7 @@ class Tracker:
             self._open(state)
 
     def _refuse_sent(self, state: Record) -> None:
-        """Note that the results were sent, and raise SentElsewhere, if another folder's run has exactly these."""
+        """If another folder's run has exactly these results, note that they are sent, and raise SentElsewhere."""
         results, folder_id = self.folder.results, state["tags"][record.FOLDER_ID]
         for run in find_runs(self.uri, results=results) if results else ():
             if run.info.status == "FINISHED" and run.data.tags.get(record.FOLDER_ID) != folder_id:
@@ -136,10 +138,10 @@ class Tracker:
     def _open(self, state: Record) -> None:
         """Open the run and send everything; then delete the folder's other runs.
 
-        There are others if the server made several because its answer was lost and the client asked again.
+        The folder has several runs if an answer of the server was lost, so that the client made a run again.
         """
         previous = self._find_own(state)
-        self.run_id = self._given_run or self._revived(previous) or self._created(state)
+        self.run_id = self._given_run or self._reopen_run(previous) or self._create_run(state)
         self._given_run = None
         self._client.set_tag(self.run_id, record.FOLDER_ID, state["tags"][record.FOLDER_ID])
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
@@ -148,23 +150,25 @@ class Tracker:
         self._delete_own(state, except_for=self.run_id)
 
     def _delete_own(self, state: Record, except_for: str = "") -> None:
+        """Delete the runs of this folder, except for the one of this id."""
         for run in self._own_runs(state):
             if run.info.run_id != except_for:
                 with contextlib.suppress(Exception):  # it may be deleted already
                     self._client.delete_run(run.info.run_id)
 
     def _own_runs(self, state: Record) -> list[StoredRun]:
-        """Return the runs of this very folder: a copy has another id."""
+        """Return the runs of this folder, without those of its copies, which have other ids, and imported ones."""
         runs = find_runs(self.uri, folder=state["tags"][record.FOLDER_ID])
         return [run for run in runs if record.ORIGIN_RUN not in run.data.tags]
 
     def _find_own(self, state: Record) -> Run | None:
-        """Return the run to continue, or to replace by a new one; of several the noted one, then one with metrics."""
+        """Return the folder's run; of several that of the folder's state, else one with metrics."""
         runs = self._own_runs(state)
         runs.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
         return self._client.get_run(runs[0].info.run_id) if runs else None
 
     def _send_everything(self, state: Record) -> None:
+        """Send description, data sets, records and files. The server stores each record once."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         self._send_description(state)
@@ -177,8 +181,8 @@ class Tracker:
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
 
-    def _revived(self, run: Run | None) -> str | None:
-        """Reopen the interrupted run and return its id; None if it was deleted."""
+    def _reopen_run(self, run: Run | None) -> str | None:
+        """Reopen an interrupted run and return its id; None if there is none, or if it was deleted."""
         from mlflow.exceptions import MlflowException
 
         if run is None:
@@ -191,8 +195,9 @@ class Tracker:
             raise
         return str(run.info.run_id)
 
-    def _created(self, state: Record) -> str:
-        self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
+    def _create_run(self, state: Record) -> str:
+        """Create a run and return its id."""
+        self.folder.write_state(state)  # before the request, so that a later attempt recognises the run after a kill
         tags = {**_describing(state), record.FOLDER_ID: state["tags"][record.FOLDER_ID]}
         tags.pop(NOTE, None)  # it contains the run's id
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
@@ -203,7 +208,7 @@ class Tracker:
         return str(self._client.create_run(experiment, tags=tags).info.run_id)
 
     def _send_description(self, state: Record) -> None:
-        """Send parameters, tags and note; delete what an earlier attempt left. A note that a user changed stays."""
+        """Send parameters, tags and note, and delete outdated tags. A note that a user has changed stays."""
         from mlflow.entities import Param, RunTag
 
         present = self._client.get_run(self.run_id).data
@@ -227,14 +232,18 @@ class Tracker:
         """Reset the journal to the history in the checkpoint; called before `start`."""
         self.folder.write_journal(history)
 
-    def log(self, boundary: Record) -> None:
-        """Write the metrics of one boundary to the journal, then to the server. No record is lost if it is away."""
-        self.folder.append_journal(boundary)
+    def log(self, result: Record) -> None:
+        """Write a record to the journal, then to the server. If the server is away, it gets the record later."""
+        self.folder.append_journal(result)
         if self._away_since is not None and time.monotonic() - self._away_since < RETRY_AFTER:
             return
-        self._try(self._catch_up if self._behind else functools.partial(self._send_records, [boundary]))
+        if self._behind:
+            self._try(self._catch_up)
+        else:
+            self._try(functools.partial(self._send_records, [result]))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run, in the folder's state and on the server."""
         state = self._tagged(tags)
         self.folder.write_state(state)
         self._try(functools.partial(self._send_description, state))
@@ -266,7 +275,7 @@ class Tracker:
         self.is_finished = True
 
     def _deliver(self, send: Callable[[], None], deadline: float) -> None:
-        """Try `send` until it succeeds. Raises Failure at the deadline."""
+        """Call `send` until it succeeds. Raises Failure at the deadline."""
         while True:
             with impatient(deadline - time.monotonic()):
                 if self._try(send):
@@ -278,12 +287,12 @@ class Tracker:
             time.sleep(RETRY_AFTER / 3)
 
     def ending(self) -> str:
-        """Return the last lines of the command that made this run: the run's page, and the folder."""
+        """Return the last lines that a command prints: the address of the run's page, and the folder."""
         where = "offline; `biasbed sync` sends it" if self.offline else address(self.uri, self.run_id)
         return f"{where}\n{self.folder.path}"
 
     def _conclude(self) -> None:
-        """Put the result before the note, and drop the tags with the reasons of earlier interruptions."""
+        """Put the result before the note, and remove the tags about earlier interruptions."""
         state = self.folder.read_state()
         stale = {record.ERROR, record.ENDED_BY} & set(state["tags"])
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
@@ -295,11 +304,12 @@ class Tracker:
             exact = {name: value for name, value in evaluation.values.items() if record.is_finite(value)}
             if exact:
                 tags[record.BEST_VALUES] = record.canonical_json(exact)
-        state = _noted({**state, "tags": tags}, result)
+        state = _with_note({**state, "tags": tags}, result)
         self.folder.write_state(state)
         self._try(functools.partial(self._send_description, state))
 
     def _send_results(self) -> None:
+        """Send predictions, tables, figures and the best checkpoint. Raises SentElsewhere for a copy's results."""
         if self._behind:
             self._catch_up()
         self._refuse_sent(self.folder.own_state())
@@ -313,7 +323,7 @@ class Tracker:
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
 
     def _log_model(self, log_model: Callable[[str], None]) -> None:
-        """Log the model once per run, with its results. A network that can't be exported is only a warning."""
+        """Log the run's model with its results, unless it is logged. If it can't be exported, only print a warning."""
         models: list[str] = []
         try:
             models = self._logged_models()
@@ -333,10 +343,10 @@ class Tracker:
         return [output.model_id for output in outputs.model_outputs] if outputs is not None else []
 
     def _send_model_results(self, model_id: str) -> None:
-        """Send the results of the best evaluation as the model's, each with the data set that it was measured on.
+        """Send the metrics of the best evaluation as those of the model, with the data sets that they were measured on.
 
-        MLflow's pages then show them with the model, and link model, data sets and run. The run has equal rows already,
-        which the store drops.
+        MLflow's pages then show them with the model, and link model, data sets and run. The store drops them from the
+        run's own metrics, which has equal rows already.
         """
         from mlflow.entities import Metric
 
@@ -345,22 +355,24 @@ class Tracker:
         step = notes.best_evaluation(protocol, journal).step
         fingerprints = {name: fingerprint for _, name, fingerprint in self.folder.read_state().get("inputs", ())}
         metrics: list[Metric] = []
-        for boundary in journal:
-            for name, value in boundary["metrics"].items() if boundary["step"] == step else ():
+        for result in journal:
+            if result["step"] != step:
+                continue
+            for name, value in result["metrics"].items():
                 parsed = record.parse_metric(name)
                 if parsed is None or parsed.phase not in ("val", "test"):
                     continue
                 dataset = (parsed.set, fingerprints[parsed.set]) if parsed.set in fingerprints else (None, None)
-                metrics.append(Metric(name, value, boundary["timestamp"], boundary["step"], model_id, *dataset))
+                metrics.append(Metric(name, value, result["timestamp"], result["step"], model_id, *dataset))
         self._send_metrics(metrics)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
-        """End the run early. Anything that can't be sent now is sent when the training is resumed."""
+        """End the run early. If the server is away, the tags and the note are sent when the work is resumed."""
         if not self.run_id:
             return
         self._away_since = None
         tags = {name: places.public_message(value) for name, value in tags.items()}
-        state = _noted(self._tagged(tags), places.public_message(note))
+        state = _with_note(self._tagged(tags), places.public_message(note))
         with contextlib.suppress(OSError):  # a full disk may be the reason; the server is told in any case
             self.folder.write_state(state)
         with impatient(PATIENCE / 6):  # for each: the run is ended even if it can't be described
@@ -374,7 +386,7 @@ class Tracker:
         return writer(self.uri)
 
     def _try(self, send: Callable[[], None]) -> bool:
-        """Try to send and return True on success. An unreachable server is reported once and tried again later."""
+        """Call `send` and return True on success. An unreachable server is reported once, and tried again later."""
         if self.offline or not self.run_id:
             return False
         try:
@@ -400,19 +412,22 @@ class Tracker:
         print("the tracking server is back; the journal was sent", file=sys.stderr)
 
     def _send_records(self, records: Sequence[Record]) -> None:
+        """Send the metrics of records."""
         from mlflow.entities import Metric
 
         metrics: list[Metric] = []
-        for boundary in records:
-            time_and_step = (boundary["timestamp"], boundary["step"])
-            metrics += [Metric(name, value, *time_and_step) for name, value in boundary["metrics"].items()]
+        for result in records:
+            for name, value in result["metrics"].items():
+                metrics.append(Metric(name, value, result["timestamp"], result["step"]))
         self._send_metrics(metrics)
 
     def _send_metrics(self, metrics: Sequence[Metric]) -> None:
+        """Send metrics in requests of at most 1000, MLflow's limit."""
         for start in range(0, len(metrics), 1000):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
 
     def _send_files(self, *names: str) -> None:
+        """Send files and folders of the run's folder as artifacts; those that are missing are left out."""
         for name in names:
             path = self.folder.path / name
             refuse_links(path)
@@ -423,11 +438,11 @@ class Tracker:
 
 
 def _describing(state: Record) -> dict[str, str]:
-    """Return the tags of a folder's state that describe its run, without those that say whose it is."""
+    """Return the tags of a folder's state that describe its run, without those about its origin (`OWNING`)."""
     return {name: text for name, text in state["tags"].items() if name not in OWNING}
 
 
-def _noted(state: Record, outcome: str = "") -> Record:
+def _with_note(state: Record, outcome: str = "") -> Record:
     """Return the state with a note that begins with the outcome. Earlier notes by biasbed are kept in `noted`."""
     text, tags = notes.joined(outcome, state.get("about", "")), dict(state["tags"])
     earlier = list(state.get("noted", ()))
@@ -443,7 +458,7 @@ def _noted(state: Record, outcome: str = "") -> Record:
 
 @contextlib.contextmanager
 def ends_run(tracker: Tracker | None) -> Iterator[None]:
-    """Note in the run why the work inside the block ends early; errors that a user can fix become a Failure."""
+    """End the run early if the block fails, with the reason. Errors that a user can fix become a Failure."""
     try:
         yield
     except CorruptImage as error:
@@ -452,7 +467,7 @@ def ends_run(tracker: Tracker | None) -> Iterator[None]:
         _fail(tracker, str(error))
     except KeyboardInterrupt as error:
         if tracker is not None and tracker.is_finished:
-            ignore_first_signal()  # too late to end anything early
+            ignore_first_signal()  # the signal came after the end of the work
             return
         name = signal_of(error).name
         if tracker is not None:
@@ -468,6 +483,7 @@ def ends_run(tracker: Tracker | None) -> Iterator[None]:
 
 
 def _fail(tracker: Tracker | None, message: str) -> None:
+    """End the run as failed, with this reason, and raise Failure."""
     if tracker is not None:
         with postponed():
             tracker.abort("FAILED", {record.ERROR: message}, message)

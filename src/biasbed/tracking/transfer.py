@@ -22,7 +22,7 @@ from biasbed.tracking.imported_runs import NewRun, find_complete, importing, mak
 from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
-HEAVY = (record.CHECKPOINT_FOLDER,)
+HEAVY = (record.CHECKPOINT_FOLDER,)  # artifacts that are left out by default
 ENDED = ("FINISHED", "FAILED", "KILLED")
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
@@ -60,7 +60,7 @@ def write_archive(options: ZipOptions) -> Path:
                 for artifact in client.list_artifacts(run_id):
                     if options.checkpoints or artifact.path not in HEAVY:
                         client.download_artifacts(run_id, artifact.path, str(folder))
-                archive.add_run(_described(uri, run), _rows(uri, run), folder)
+                archive.add_run(_describe_run(uri, run), _read_rows(uri, run), folder)
     for run in left_out:
         print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
     without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
@@ -77,6 +77,7 @@ def select_runs(uri: str, options: ExportOptions) -> list[Any]:
 
 
 def _study_runs(uri: str, study: str) -> list[Any]:
+    """Return all runs of a study. Raises UsageError if there are none."""
     runs = find_runs(uri, study=study)
     if not runs:
         raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
@@ -84,8 +85,8 @@ def _study_runs(uri: str, study: str) -> list[Any]:
         return [writer(uri).get_run(run.info.run_id) for run in runs]  # with their inputs
 
 
-def _described(uri: str, run: Any) -> ArchivedRun:
-    """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
+def _describe_run(uri: str, run: Any) -> ArchivedRun:
+    """Return a run as the archive has it. An imported run keeps the id and server of its origin, from its tags."""
     client, tags = writer(uri), dict(run.data.tags)
     tags.pop(record.IMPORT, "")
     parent = tags.pop(notes.PARENT, "")
@@ -111,7 +112,8 @@ def _described(uri: str, run: Any) -> ArchivedRun:
     )
 
 
-def _rows(uri: str, run: Any) -> list[MetricRow]:
+def _read_rows(uri: str, run: Any) -> list[MetricRow]:
+    """Return all rows of all metrics of a run."""
     client = writer(uri)
     rows: list[MetricRow] = []
     for name in sorted(run.data.metrics):
@@ -144,7 +146,7 @@ def import_archive(source: str, listed: bool = True) -> int:
         missing = [run for run in archive.runs if run.run_id not in present]
         for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
             with guarded(uri):
-                present[run.run_id] = _make(uri, archive, run, present)
+                present[run.run_id] = _import_run(uri, archive, run, present)
             made.append(run)
     kept = len(archive.runs) - len(made)
     summary = f"{len(made)} runs imported to {places.public_uri(uri)}"
@@ -158,15 +160,18 @@ def import_archive(source: str, listed: bool = True) -> int:
 
 
 def _find_origin(uri: str, run_id: str) -> str | None:
-    """Return the run of this origin on the server: the original, or its import. Deletes interrupted imports."""
+    """Return the id of the run with this origin on the server, the original or its import; None if there is none.
+
+    Deletes interrupted imports of it.
+    """
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
     return next((str(run.info.run_id) for run in find_complete(uri, origin_run=run_id)), None)
 
 
-def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
-    """Make a run and return its id. present: origin id -> id here, for the parent."""
+def _import_run(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
+    """Make an archived run on the server and return its id. present: id in the archive -> id on the server."""
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
     parent = present.get(run.parent) or (_find_origin(uri, run.parent) if run.parent else None)
     if parent:
@@ -174,7 +179,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
     new_run = NewRun(
         run.name,
         tags,
-        fill=lambda new: _fill(uri, archive, run, new.info.run_id),
+        fill=lambda new: _fill_run(uri, archive, run, new.info.run_id),
         status=run.status,
         period=(run.start_time, run.end_time),
     )
@@ -182,7 +187,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
     return make_run(uri, experiment, new_run)
 
 
-def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
+def _fill_run(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
     """Write an archived run's metrics, parameters, inputs and files to a new run."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
