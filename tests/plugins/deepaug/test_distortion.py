@@ -10,7 +10,7 @@ from torch.nn import functional
 from biasbed.plugins.deepaug import cae_distortion as deepaug_cae
 from biasbed.plugins.deepaug import edsr_distortion as deepaug_edsr
 from biasbed.plugins.deepaug.cae import CAE, LAYERS
-from biasbed.plugins.deepaug.distortion import Draws, Weights, scaled
+from biasbed.plugins.deepaug.distortion import Draws, Weights, scale_count
 from biasbed.plugins.deepaug.edsr import BLOCKS, EDSR
 from helpers.scripted import Script, whole
 from helpers.tensors import changed, seeded
@@ -56,11 +56,11 @@ def test_cae_layers(option: int) -> None:
 
 def test_cae_second_flipped_layer_stays_as_it_was() -> None:
     first, second = LAYERS[12], LAYERS[15]
-    result = deepaug_cae.flipped(CAE_WEIGHTS, first, second)
+    result = deepaug_cae.flip_filters(CAE_WEIGHTS, first, second)
     assert changed(CAE_WEIGHTS, result) == {f"{first}.weight", f"{first}.bias"}
     for kind in ("weight", "bias"):
         assert torch.equal(result[f"{first}.{kind}"], CAE_WEIGHTS[f"{first}.{kind}"].flip(0))
-    same = deepaug_cae.flipped(CAE_WEIGHTS, first, first)
+    same = deepaug_cae.flip_filters(CAE_WEIGHTS, first, first)
     assert not changed(result, same)
 
 
@@ -123,7 +123,7 @@ def test_cae_kernel_options() -> None:
 
 
 def test_numbers_of_filters_follow_the_width() -> None:
-    assert [scaled(12, width) for width in (64, 32, 16, 4, 1)] == [12, 6, 3, 1, 1]
+    assert [scale_count(12, width) for width in (64, 32, 16, 4, 1)] == [12, 6, 3, 1, 1]
 
 
 # --- the autoencoder's signal -----------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ LATENT = torch.rand(1, 32, 24, 20, generator=seeded(7)) - 0.5
 
 def test_cae_kernels() -> None:
     kernels = {option: deepaug_cae._KERNELS[option](32, Draws(seeded(3))) for option in (6, 7, 8)}
-    identity = deepaug_cae.identity_kernel(32)
+    identity = deepaug_cae.make_identity_kernel(32)
     assert torch.equal(functional.conv2d(LATENT, identity, padding=1), LATENT)
     off = kernels[6] - identity
     assert off.abs().max() <= 0.1

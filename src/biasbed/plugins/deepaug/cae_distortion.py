@@ -19,16 +19,16 @@ from biasbed.plugins.deepaug.cae import CAE, LAYERS, binarise
 from biasbed.plugins.deepaug.distortion import (
     Draws,
     Weights,
-    amplified,
-    masked,
-    minus_gelu_of,
-    negated,
-    negated_once,
-    resized,
-    scaled,
-    strongest_tap,
-    turned,
-    zeroed,
+    amplify,
+    apply_minus_gelu,
+    keep_strongest_tap,
+    mask,
+    negate,
+    negate_once,
+    resize_short_side,
+    scale_count,
+    turn,
+    zero,
 )
 
 WEIGHT_OPTIONS = range(9)  # the authors' program never draws 8
@@ -70,7 +70,7 @@ class CAEDistortion:
         network = self.distorted
         draws = Draws(generator, next(network.parameters()).device)
         option = draws.below(9) if self.signal_option is None else self.signal_option
-        latent = network.encode(resized(image.to(draws.device), network.size)[None])
+        latent = network.encode(resize_short_side(image.to(draws.device), network.size)[None])
         made: Tensor = network.decode(distort_signal(latent, option, draws, network.width))[0]
         return made.clamp(0, 1).to(image.device)
 
@@ -92,31 +92,29 @@ def distort_weights(weights: Weights, option: int, draws: Draws, width: int) -> 
     filters = len(weight)
     changed: Weights = {}
     if option == 0:
-        changed = flipped(weights, first, second)
+        changed = flip_filters(weights, first, second)
     elif option in (1, 2, 3):
-        operation, count = {1: (negated, 12), 2: (zeroed, 25), 3: (minus_gelu_of, 25)}[option]
-        picks = draws.several(filters, scaled(count, width))
+        operation, count = {1: (negate, 12), 2: (zero, 25), 3: (apply_minus_gelu, 25)}[option]
+        picks = draws.several(filters, scale_count(count, width))
         changed = {f"{first}.weight": operation(weight, picks), f"{first}.bias": operation(bias, picks)}
     elif option == 4:
         changed = dict(weights)
         for layer in (first, second):  # one after the other: the same layer may be drawn twice
             old = changed[f"{layer}.weight"]
-            changed[f"{layer}.weight"] = amplified(old, 1, 8, draws.fraction(), draws.uniform(*old.shape))
+            changed[f"{layer}.weight"] = amplify(old, 1, 8, draws.fraction(), draws.uniform(*old.shape))
     elif option == 5:
-        changed = {
-            f"{first}.weight": masked(weight, signs=draws.fraction() >= 0.5, uniform=draws.uniform(*weight.shape))
-        }
+        changed = {f"{first}.weight": mask(weight, signs=draws.fraction() >= 0.5, uniform=draws.uniform(*weight.shape))}
     elif option == 6:
-        changed = {f"{first}.weight": turned(weight, 1 + draws.below(3))}
+        changed = {f"{first}.weight": turn(weight, 1 + draws.below(3))}
     elif option == 7:
         picks = draws.several(filters, max(1, filters // 5))
-        changed = {f"{first}.weight": negated_once(weight, picks)}
+        changed = {f"{first}.weight": negate_once(weight, picks)}
     elif option == 8:
-        changed = {f"{first}.weight": strongest_tap(weight)}
+        changed = {f"{first}.weight": keep_strongest_tap(weight)}
     return weights | changed
 
 
-def flipped(weights: Weights, first: str, second: str) -> Weights:
+def flip_filters(weights: Weights, first: str, second: str) -> Weights:
     """Reverse the order of the filters of layer `first`, weight and bias (option 0).
 
     The authors mean to reverse both layers, but address the second one's weight twice and its bias not at all: it is
@@ -139,39 +137,39 @@ def distort_signal(latent: Tensor, option: int, draws: Draws, width: int) -> Ten
     """
     channels, (h, w) = latent.shape[1], latent.shape[2:]
     if option == 1:
-        latent = dropped_positions(latent, draws.uniform(h, w))
+        latent = drop_positions(latent, draws.uniform(h, w))
     elif option == 2:
-        latent = negated_positions(latent, draws.uniform(h, w))
+        latent = negate_positions(latent, draws.uniform(h, w))
     elif option == 3:
-        latent = permuted(latent, draws.order(min(channels, max(2, scaled(10, width)))))
+        latent = permute_channels(latent, draws.order(min(channels, max(2, scale_count(10, width)))))
     elif option in (4, 5):
         axes = draws.order(3)[:2]
-        some = draws.several(channels, scaled(5, width)) if option == 4 else range(channels)
-        latent = mirrored(latent, some, axes)
+        some = draws.several(channels, scale_count(5, width)) if option == 4 else range(channels)
+        latent = mirror_channels(latent, some, axes)
     elif option in (6, 7, 8):
         latent = functional.conv2d(latent, _KERNELS[option](channels, draws).to(latent), padding=1)
     code = binarise(latent, draws.uniform(*latent.shape))
     if option == 0:
-        code = amplified(code, 3, 4, draws.fraction(), draws.uniform(*code.shape))
+        code = amplify(code, 3, 4, draws.fraction(), draws.uniform(*code.shape))
     return code
 
 
-def dropped_positions(latent: Tensor, uniform: Tensor) -> Tensor:
+def drop_positions(latent: Tensor, uniform: Tensor) -> Tensor:
     """Set a fifth of the positions [h,w] to zero, in all channels (option 1)."""
     return latent * (uniform > 0.2)
 
 
-def negated_positions(latent: Tensor, uniform: Tensor) -> Tensor:
+def negate_positions(latent: Tensor, uniform: Tensor) -> Tensor:
     """Negate a tenth of the positions [h,w], in all channels (option 2)."""
     return torch.where(uniform > 0.1, latent, -latent)
 
 
-def permuted(latent: Tensor, order: Sequence[int]) -> Tensor:
+def permute_channels(latent: Tensor, order: Sequence[int]) -> Tensor:
     """Permute the first channels (option 3)."""
     return torch.cat([latent[:, list(order)], latent[:, len(order) :]], dim=1)
 
 
-def mirrored(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Tensor:
+def mirror_channels(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Tensor:
     """Mirror each listed channel [N,h,w] along two of its axes, as often as it is listed (options 4 and 5).
 
     Mirroring along the first axis, the batch, does nothing to a single image.
@@ -182,7 +180,7 @@ def mirrored(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Te
     return result
 
 
-def identity_kernel(channels: int) -> Tensor:
+def make_identity_kernel(channels: int) -> Tensor:
     """Return the kernel [C,C,3,3] of the identity."""
     kernel = torch.zeros(channels, channels, 3, 3)
     kernel[range(channels), range(channels), 1, 1] = 1
@@ -191,10 +189,10 @@ def identity_kernel(channels: int) -> Tensor:
 
 def _noisy_kernel(channels: int, draws: Draws) -> Tensor:
     """Draw the kernel of option 6: the identity with noise."""
-    return noisy(identity_kernel(channels), draws.uniform(channels, channels, 3, 3).cpu())
+    return add_noise(make_identity_kernel(channels), draws.uniform(channels, channels, 3, 3).cpu())
 
 
-def noisy(kernel: Tensor, uniform: Tensor) -> Tensor:
+def add_noise(kernel: Tensor, uniform: Tensor) -> Tensor:
     """Add noise of -0.1 to 0.1 to every tap."""
     return kernel + (uniform - 0.5) * 0.2
 
@@ -202,10 +200,10 @@ def noisy(kernel: Tensor, uniform: Tensor) -> Tensor:
 def _mixing_kernel(channels: int, draws: Draws) -> Tensor:
     """Draw the kernel of option 7: half of the channels have another one added, shifted by up to one position."""
     extra = [(c, draws.below(channels), draws.below(3), draws.below(3)) for c in range(channels) if draws.below(2)]
-    return with_taps(identity_kernel(channels), extra)
+    return set_taps(make_identity_kernel(channels), extra)
 
 
-def with_taps(kernel: Tensor, taps: Sequence[tuple[int, int, int, int]]) -> Tensor:
+def set_taps(kernel: Tensor, taps: Sequence[tuple[int, int, int, int]]) -> Tensor:
     """Return the kernel with taps (to, from, row, column) set to one."""
     result = kernel.clone()
     for tap in taps:
@@ -221,7 +219,7 @@ def _shifting_kernel(channels: int, draws: Draws) -> Tensor:
         if draws.fraction() < 0.2:
             row, column = draws.below(3), draws.below(3)
         taps.append((channel, channel, row, column))
-    return with_taps(torch.zeros(channels, channels, 3, 3), taps)
+    return set_taps(torch.zeros(channels, channels, 3, 3), taps)
 
 
 _KERNELS: Mapping[int, Callable[[int, Draws], Tensor]] = {6: _noisy_kernel, 7: _mixing_kernel, 8: _shifting_kernel}

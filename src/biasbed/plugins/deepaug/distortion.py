@@ -28,6 +28,7 @@ class Draws:
         return int(torch.randint(limit, (), generator=self.generator))
 
     def one_of(self, options: Sequence[int]) -> int:
+        """Draw one of the options, with equal probability."""
         return options[self.below(len(options))]
 
     def several(self, limit: int, count: int) -> list[int]:
@@ -47,12 +48,12 @@ class Draws:
         return torch.randperm(count, generator=self.generator).tolist()
 
 
-def scaled(count: int, width: int, full: int = 64) -> int:
-    """Convert a number of filters of the authors' network to a narrower one: the same share, at least one."""
+def scale_count(count: int, width: int, full: int = 64) -> int:
+    """Return the same share of a narrower network's filters, at least one: 6 of 32 for 12 of the authors' 64."""
     return max(1, round(count * width / full))
 
 
-def resized(image: Tensor, size: int) -> Tensor:
+def resize_short_side(image: Tensor, size: int) -> Tensor:
     """Resize an image [...,H,W] in [0,1] to a short side of `size`."""
     if min(image.shape[-2:]) == size:
         return image
@@ -63,25 +64,27 @@ def resized(image: Tensor, size: int) -> Tensor:
 # --- operations on a layer's weight, whose first axis counts filters --------------------------------------------------
 
 
-def negated(tensor: Tensor, filters: Sequence[int]) -> Tensor:
+def negate(tensor: Tensor, filters: Sequence[int]) -> Tensor:
     """Negate each listed filter as often as it is listed: twice is not at all."""
     return tensor * (1 - 2 * (_counts(tensor, filters) % 2))
 
 
-def negated_once(tensor: Tensor, filters: Sequence[int]) -> Tensor:
+def negate_once(tensor: Tensor, filters: Sequence[int]) -> Tensor:
     """Negate each listed filter once, even if it is listed several times."""
     return tensor * (1 - 2 * _counts(tensor, filters).clamp(max=1))
 
 
-def zeroed(tensor: Tensor, filters: Sequence[int]) -> Tensor:
+def zero(tensor: Tensor, filters: Sequence[int]) -> Tensor:
+    """Set each listed filter to zero."""
     return tensor * (1 - _counts(tensor, filters).clamp(max=1))
 
 
 def minus_gelu(tensor: Tensor) -> Tensor:
+    """Compute -gelu(x) of each element."""
     return -functional.gelu(tensor)
 
 
-def minus_gelu_of(tensor: Tensor, filters: Sequence[int]) -> Tensor:
+def apply_minus_gelu(tensor: Tensor, filters: Sequence[int]) -> Tensor:
     """Replace each listed filter by its -gelu, as often as it is listed."""
     result = tensor.clone()
     for index in filters:
@@ -89,7 +92,7 @@ def minus_gelu_of(tensor: Tensor, filters: Sequence[int]) -> Tensor:
     return result
 
 
-def amplified(tensor: Tensor, base: float, slope: float, fraction: float, uniform: Tensor) -> Tensor:
+def amplify(tensor: Tensor, base: float, slope: float, fraction: float, uniform: Tensor) -> Tensor:
     """Return tensor * (base + slope u U) with one u for all and one U per element, both uniform over [0,1).
 
     The authors write `rand_like(x - 1)`, presumably to centre the noise. The -1 only changes the tensor whose shape is
@@ -98,18 +101,18 @@ def amplified(tensor: Tensor, base: float, slope: float, fraction: float, unifor
     return tensor * (base + slope * fraction * uniform)
 
 
-def masked(weight: Tensor, uniform: Tensor, signs: bool) -> Tensor:
+def mask(weight: Tensor, uniform: Tensor, signs: bool) -> Tensor:
     """Multiply each element by 0 or 1, or by -1 or 1 with `signs`, at even odds."""
     bits = torch.round(uniform)
     return weight * (2 * bits - 1 if signs else bits)
 
 
-def turned(weight: Tensor, quarters: int, axes: Sequence[int] = (2, 3)) -> Tensor:
+def turn(weight: Tensor, quarters: int, axes: Sequence[int] = (2, 3)) -> Tensor:
     """Turn by `quarters` times 90 degrees in the plane of two axes, by default those of the kernels."""
     return torch.rot90(weight, quarters, tuple(axes))
 
 
-def strongest_tap(weight: Tensor) -> Tensor:
+def keep_strongest_tap(weight: Tensor) -> Tensor:
     """Keep only the largest value of every kernel (not the largest magnitude).
 
     A kernel without a positive value keeps a negative one; the same operation then sets it to zero.

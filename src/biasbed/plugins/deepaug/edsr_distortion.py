@@ -19,14 +19,14 @@ from biasbed.errors import UsageError
 from biasbed.plugins.deepaug.distortion import (
     Draws,
     Weights,
-    amplified,
-    masked,
+    amplify,
+    keep_strongest_tap,
+    mask,
     minus_gelu,
-    negated_once,
-    resized,
-    scaled,
-    strongest_tap,
-    turned,
+    negate_once,
+    resize_short_side,
+    scale_count,
+    turn,
 )
 from biasbed.plugins.deepaug.edsr import BLOCKS, EDSR, RANGE, SCALE
 
@@ -84,7 +84,7 @@ class EDSRDistortion:
         option = self.signal_option
         if option is None:
             option = 10 * draws.one_of(BEFORE_OPTIONS) + draws.one_of(BODY_OPTIONS)
-        small = resized(image.to(draws.device), network.size // SCALE)[None]
+        small = resize_short_side(image.to(draws.device), network.size // SCALE)[None]
         made = distort_signal(network, RANGE * small, option, draws)[0] / RANGE
         return made.clamp(0, 1).to(image.device)
 
@@ -111,7 +111,7 @@ def distort_weights(weights: Weights, option: int, draws: Draws) -> Weights:
     return weights
 
 
-def flipped(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+def flip_filters(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
     """Reverse the order of the filters of both convolutions (option 0). The next layer still expects the old order."""
     changed = dict(weights)
     for conv in (0, 2):
@@ -121,42 +121,42 @@ def flipped(weights: Weights, block: int, draws: Draws | None = None) -> Weights
     return changed
 
 
-def first_times(factor: float, weights: Weights, block: int) -> Weights:
+def multiply_first(factor: float, weights: Weights, block: int) -> Weights:
     """Multiply the first convolution, weight and bias, by a factor: -1 (option 1) or 0 (option 2)."""
     keys = [f"body.{block}.body.0.{kind}" for kind in ("weight", "bias")]
     return weights | {key: factor * weights[key] for key in keys}
 
 
-def gelu_both(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+def apply_minus_gelu_to_both(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
     """Replace both weights by their -gelu (option 3); the biases stay."""
     first, second = _weight(block, 0), _weight(block, 2)
     return weights | {first: minus_gelu(weights[first]), second: minus_gelu(weights[second])}
 
 
-def stencilled(stencil: Tensor, weights: Weights, block: int) -> Weights:
+def multiply_by_stencil(stencil: Tensor, weights: Weights, block: int) -> Weights:
     """Multiply the first convolution's kernels element by element by a Laplacian (options 4 and 5)."""
     key = _weight(block, 0)
     return weights | {key: weights[key] * stencil.to(weights[key])}
 
 
-def amplified_second(weights: Weights, block: int, fraction: float, uniform: Tensor) -> Weights:
-    """Multiply the second convolution's weight by 1 to 5 (option 6); see `amplified` for why none is below 1."""
+def amplify_second(weights: Weights, block: int, fraction: float, uniform: Tensor) -> Weights:
+    """Multiply the second convolution's weight by 1 to 5 (option 6); see `amplify` for why none is below 1."""
     key = _weight(block, 2)
-    return weights | {key: amplified(weights[key], 1, 4, fraction, uniform)}
+    return weights | {key: amplify(weights[key], 1, 4, fraction, uniform)}
 
 
-def mirrored_and_negated(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+def mirror_and_negate(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
     """Mirror the first convolution's kernels left to right and negate the second's weight (option 7)."""
     first, second = _weight(block, 0), _weight(block, 2)
     return weights | {first: weights[first].flip(-1), second: -weights[second]}
 
 
-def convolved(weight: Tensor, kernels: Tensor) -> Tensor:
+def convolve(weight: Tensor, kernels: Tensor) -> Tensor:
     """Convolve a weight, as if it were a batch of images, with kernels (options 8 to 10)."""
     return functional.conv2d(weight, kernels, padding=1)
 
 
-def tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
+def make_tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
     """Return kernels [width,width,3,3] whose channel j has one tap, the j-th (row, column, value) (option 8).
 
     The authors index all filters at once, so all filters are equal, as are all input channels of a convolved filter.
@@ -167,12 +167,12 @@ def tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
     return kernels
 
 
-def noise_kernels(fraction: float, uniform: Tensor) -> Tensor:
+def make_noise_kernels(fraction: float, uniform: Tensor) -> Tensor:
     """Return kernels with elements between -1/6 and 1/6; their centre, u / 6 - 1/6, is drawn once (option 9)."""
     return (2 * fraction * uniform - 1) / 6
 
 
-def shaken(weight: Tensor, uniform: Tensor) -> Tensor:
+def shake(weight: Tensor, uniform: Tensor) -> Tensor:
     """Add noise of -0.5 to 0.5 to every element, many times larger than a trained weight (option 11)."""
     return weight + (uniform - 0.5)
 
@@ -181,13 +181,13 @@ def _random_taps(weights: Weights, block: int, draws: Draws) -> Weights:
     key = _weight(block, 0)
     width = weights[key].shape[1]
     taps = [(draws.below(3), draws.below(3), float(draws.one_of((1, -1)))) for _ in range(width)]
-    return weights | {key: convolved(weights[key], tap_kernels(width, taps).to(weights[key]))}
+    return weights | {key: convolve(weights[key], make_tap_kernels(width, taps).to(weights[key]))}
 
 
 def _random_noise(weights: Weights, block: int, draws: Draws) -> Weights:
     key = _weight(block, 0)
-    kernels = noise_kernels(draws.fraction(), draws.uniform(*weights[key].shape))
-    return weights | {key: convolved(weights[key], kernels)}
+    kernels = make_noise_kernels(draws.fraction(), draws.uniform(*weights[key].shape))
+    return weights | {key: convolve(weights[key], kernels)}
 
 
 def _random_blur(weights: Weights, block: int, draws: Draws) -> Weights:
@@ -199,37 +199,37 @@ def _random_blur(weights: Weights, block: int, draws: Draws) -> Weights:
     width = weights[key].shape[1]
     rng = np.random.default_rng(draws.below(2**62))  # torch's Dirichlet takes no generator
     kernels = torch.from_numpy(rng.dirichlet([0.1] * 9, (width, width))).view(width, width, 3, 3)
-    return weights | {key: convolved(weights[key], kernels.to(weights[key]))}
+    return weights | {key: convolve(weights[key], kernels.to(weights[key]))}
 
 
 def _random_amplified(weights: Weights, block: int, draws: Draws) -> Weights:
-    return amplified_second(weights, block, draws.fraction(), draws.uniform(*weights[_weight(block, 2)].shape))
+    return amplify_second(weights, block, draws.fraction(), draws.uniform(*weights[_weight(block, 2)].shape))
 
 
 def _random_shaken(weights: Weights, block: int, draws: Draws) -> Weights:
     key = _weight(block, 2)
-    return weights | {key: shaken(weights[key], draws.uniform(*weights[key].shape))}
+    return weights | {key: shake(weights[key], draws.uniform(*weights[key].shape))}
 
 
 def _random_turn(weight: Tensor, draws: Draws) -> Tensor:
     """Turn the kernels, or the table of filters and channels with its kernels unchanged (option 12)."""
-    return turned(weight, 1 + draws.below(3), ((2, 3), (0, 1))[draws.below(2)])
+    return turn(weight, 1 + draws.below(3), ((2, 3), (0, 1))[draws.below(2)])
 
 
 def _random_negated(weight: Tensor, draws: Draws) -> Tensor:
     """Negate half of the filters (option 15). A filter drawn twice in one call is negated once."""
-    return negated_once(weight, draws.several(len(weight), scaled(32, len(weight))))
+    return negate_once(weight, draws.several(len(weight), scale_count(32, len(weight))))
 
 
 ON_A_BLOCK: Mapping[int, tuple[Sequence[int], Callable[[Weights, int, Draws], Weights]]] = {
-    0: (_THIRDS, flipped),
-    1: ((1, 4, 7), lambda weights, block, draws: first_times(-1, weights, block)),
-    2: (_THIRDS, lambda weights, block, draws: first_times(0, weights, block)),
-    3: (_THIRDS, gelu_both),
-    4: (_THIRDS, lambda weights, block, draws: stencilled(_CROSS, weights, block)),
-    5: (_THIRDS, lambda weights, block, draws: stencilled(_SQUARE, weights, block)),
+    0: (_THIRDS, flip_filters),
+    1: ((1, 4, 7), lambda weights, block, draws: multiply_first(-1, weights, block)),
+    2: (_THIRDS, lambda weights, block, draws: multiply_first(0, weights, block)),
+    3: (_THIRDS, apply_minus_gelu_to_both),
+    4: (_THIRDS, lambda weights, block, draws: multiply_by_stencil(_CROSS, weights, block)),
+    5: (_THIRDS, lambda weights, block, draws: multiply_by_stencil(_SQUARE, weights, block)),
     6: (_THIRDS, _random_amplified),
-    7: (_THIRDS, mirrored_and_negated),
+    7: (_THIRDS, mirror_and_negate),
     8: (_FOURTHS, _random_taps),
     9: (_THIRDS, _random_noise),
     10: (_FOURTHS, _random_blur),
@@ -237,10 +237,10 @@ ON_A_BLOCK: Mapping[int, tuple[Sequence[int], Callable[[Weights, int, Draws], We
 }
 ON_FIVE_CONVS: Mapping[int, Callable[[Tensor, Draws], Tensor]] = {
     12: _random_turn,
-    13: lambda weight, draws: masked(weight, draws.uniform(*weight.shape), signs=True),
-    14: lambda weight, draws: masked(weight, draws.uniform(*weight.shape), signs=False),
+    13: lambda weight, draws: mask(weight, draws.uniform(*weight.shape), signs=True),
+    14: lambda weight, draws: mask(weight, draws.uniform(*weight.shape), signs=False),
     15: _random_negated,
-    16: lambda weight, draws: strongest_tap(weight),
+    16: lambda weight, draws: keep_strongest_tap(weight),
 }
 
 
@@ -261,15 +261,17 @@ def distort_signal(network: EDSR, x: Tensor, option: int, draws: Draws) -> Tenso
     shallow = network.shallow(x)
     width = shallow.shape[1]
     if before == 1:
-        shallow = copied(shallow, [(draws.below(width), draws.below(width)) for _ in range(scaled(5, width))])
+        shallow = copy_channels(
+            shallow, [(draws.below(width), draws.below(width)) for _ in range(scale_count(5, width))]
+        )
     elif before == 2:
-        shallow = dropped(shallow, draws.uniform(*shallow.shape))
+        shallow = drop_elements(shallow, draws.uniform(*shallow.shape))
     elif before == 3:
-        shallow = with_signs(shallow, draws.uniform(*shallow.shape))
+        shallow = flip_signs(shallow, draws.uniform(*shallow.shape))
     if within == 4:
-        deep = last_module_only(network.body, shallow, [2 + skipped for skipped in draws.several(15, 3)])
+        deep = apply_last_module(network.body, shallow, [2 + skipped for skipped in draws.several(15, 3)])
     else:
-        deep = within_body(network.body, shallow, _change(within, draws))
+        deep = change_within_body(network.body, shallow, _change(within, draws))
     return network.enlarge(deep + shallow)
 
 
@@ -289,7 +291,7 @@ def _change(within: int, draws: Draws) -> Callable[[Tensor], Tensor]:
     return changes[within]
 
 
-def copied(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+def copy_channels(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     """Write channel b of each pair (a, b) over channel a (option 1 before the body).
 
     The authors mean to swap them, but what they keep of a is a view of it, which is b's by the time it is written to b.
@@ -300,23 +302,23 @@ def copied(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     return result
 
 
-def dropped(features: Tensor, uniform: Tensor) -> Tensor:
+def drop_elements(features: Tensor, uniform: Tensor) -> Tensor:
     """Set elements to zero with probability 0.05 (option 2 before the body)."""
     return features * torch.round(uniform + 0.45)
 
 
-def with_signs(features: Tensor, uniform: Tensor) -> Tensor:
+def flip_signs(features: Tensor, uniform: Tensor) -> Tensor:
     """Negate elements with probability 0.025 (option 3 before the body)."""
     return features * (2 * torch.round(uniform + 0.475) - 1)
 
 
-def within_body(body: nn.Sequential, features: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+def change_within_body(body: nn.Sequential, features: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the body's output with its features changed after `CUT` modules."""
     deep: Tensor = body[CUT:](change(body[:CUT](features)))
     return deep
 
 
-def last_module_only(body: nn.Sequential, features: Tensor, skipped: Sequence[int]) -> Tensor:
+def apply_last_module(body: nn.Sequential, features: Tensor, skipped: Sequence[int]) -> Tensor:
     """Return the output of the last module that is not skipped, applied to the body's input (body option 4).
 
     The authors mean to leave out three modules, but each module gets the body's input instead of the output of the one

@@ -63,7 +63,7 @@ def train_edsr(
         if side == 0:
             raise UsageError(f"EDSR needs images of at least {SCALE} pixels, not {images.shape[-1]}")
         target = RANGE * images[..., :side, :side].to(device)
-        return functional.l1_loss(network(shrunk(target)), target)
+        return functional.l1_loss(network(shrink_to_quarter(target)), target)
 
     return fit(
         network,
@@ -77,7 +77,7 @@ def train_edsr(
     )
 
 
-def shrunk(images: Tensor) -> Tensor:
+def shrink_to_quarter(images: Tensor) -> Tensor:
     """Reduce images [N,3,4h,4w] in [0,255] to a quarter of their size, [N,3,h,w]."""
     size = [length // SCALE for length in images.shape[-2:]]
     return functional.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, RANGE)
