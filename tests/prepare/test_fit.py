@@ -16,7 +16,7 @@ from biasbed.data.source import MemorySource
 from biasbed.errors import Failure
 from biasbed.plugins.deepaug.cae_network import CAETraining, train_cae
 from biasbed.plugins.deepaug.edsr_network import EDSRTraining, shrunk, train_edsr
-from biasbed.prepare.fit import fit, order, patches, rate_factor
+from biasbed.prepare.fit import fit, patches, rate_factor, shuffle_rows
 
 
 def plain_images(count: int, height: int, width: int) -> MemorySource:
@@ -36,12 +36,12 @@ def noise(count: int = 6, side: int = 16) -> MemorySource:
 
 
 def test_every_image_once_in_a_pass_in_a_new_order() -> None:
-    rows = list(itertools.islice(order(10, seed=3), 30))
+    rows = list(itertools.islice(shuffle_rows(10, seed=3), 30))
     passes = [rows[start : start + 10] for start in (0, 10, 20)]
     assert all(sorted(p) == list(range(10)) for p in passes)
     assert passes[0] != passes[1] != passes[2]
-    assert rows[13:25] == list(itertools.islice(order(10, seed=3, start=13), 12))
-    assert rows != list(itertools.islice(order(10, seed=4), 30))
+    assert rows[13:25] == list(itertools.islice(shuffle_rows(10, seed=3, start=13), 12))
+    assert rows != list(itertools.islice(shuffle_rows(10, seed=4), 30))
 
 
 def test_patches_go_on_from_any_batch() -> None:

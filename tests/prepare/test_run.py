@@ -17,7 +17,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.networks import frozen
 from biasbed.networks.style import StyleTransfer
 from biasbed.plugins.deepaug.cae import CAE
-from biasbed.prepare.images import redrawn_at
+from biasbed.prepare.images import find_redraws
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
 from biasbed.training import job
@@ -100,13 +100,13 @@ def test_other_settings_are_refused_and_the_same_are_done(flags: dict[str, Any],
 
 
 def test_the_weights_distortion_changes_with_the_given_probability() -> None:
-    rows = redrawn_at(20_000, 0.05, seed=3)
+    rows = find_redraws(20_000, 0.05, seed=3)
     assert rows[0] == 0
     assert (rows <= np.arange(20_000)).all()
     assert (np.diff(rows) >= 0).all()
     assert len(set(rows.tolist())) == pytest.approx(1000, rel=0.1)
-    assert np.array_equal(rows[:500], redrawn_at(20_000, 0.05, seed=3)[:500])
-    assert (redrawn_at(50, 0.0, seed=3) == 0).all()
+    assert np.array_equal(rows[:500], find_redraws(20_000, 0.05, seed=3)[:500])
+    assert (find_redraws(50, 0.0, seed=3) == 0).all()
 
 
 def test_methods_train_on_copies_of_training_images_alone(flags: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen
-from biasbed.prepare.images import Copies, Distortion, PooledOptions, complete, missing, same_settings
+from biasbed.prepare.images import Copies, Distortion, PooledOptions, has_missing, make_missing, read_matching_manifest
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
 from biasbed.settings import build, flatten, setting, specs
@@ -65,12 +65,12 @@ class ImagesMaker(KeptMaker[M]):
         network = self._network_file() if self.network else None
         manifest, work = self._manifest(network), self._work(folder, network)
         work.make("cpu")  # refuses options that the network doesn't have before anything is written
-        existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
-        if existing is not None and existing.complete and not missing(work, existing.skipped):
+        existing = read_matching_manifest(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        if existing is not None and existing.complete and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
             return folder
-        processes = self.options.how_many(self.device)
-        count = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop").images
+        processes = self.options.count_processes(self.device)
+        count = make_missing(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop").images
         made = self.store.open_images(self.source, self.name, self.source)
         save_examples(folder / "examples.png", made, transforms.CentreCrop(self.config.image_size))
         print(f"done: {count} images in {folder}", file=sys.stderr)

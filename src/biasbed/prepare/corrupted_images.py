@@ -25,7 +25,7 @@ from biasbed.data.corruptions.released import (
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.errors import UsageError
-from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
+from biasbed.prepare.images import PooledOptions, has_missing, make_missing, read_matching_manifest
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
 from biasbed.system.files import atomic_file
@@ -110,13 +110,13 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         released_names(source.ids, source.name)  # refuses two images of one name
         settings = {"seed": self.config.seed, "quality": QUALITY}
         manifest = ImagesManifest(self.name, source.name, source.fingerprint(), len(source), FORMAT, settings)
-        existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
-        if existing is not None and existing.complete and not missing(work, existing.skipped):
+        existing = read_matching_manifest(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        if existing is not None and existing.complete and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images in every condition", file=sys.stderr)
             return folder
         work.maker()  # refuses a corruption that lacks something before anything is written
-        processes = self.options.how_many("cpu")
-        done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
+        processes = self.options.count_processes("cpu")
+        done = make_missing(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         print(f"done: {done.images} images in {len(list(work.conditions()))} conditions in {folder}", file=sys.stderr)
         return folder
 

@@ -49,15 +49,15 @@ def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 
     first. S is `size`, or the shortest side in the batch if that is smaller. A batch depends only on its number and the
     seed. Raises Failure for an image that can't be decoded.
     """
-    rows = order(len(source), seed, start * batch_size)
+    rows = shuffle_rows(len(source), seed, start * batch_size)
     for number in itertools.count(start):
         images = [shrink(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
         side = min(size, *(min(image.shape[1:]) for image in images))
         generator = torch.Generator().manual_seed(key_seed(seed, number, 1))
-        yield torch.stack([_cropped(image, side, generator) for image in images]).float() / 255
+        yield torch.stack([_crop(image, side, generator) for image in images]).float() / 255
 
 
-def order(count: int, seed: int, start: int = 0) -> Iterator[int]:
+def shuffle_rows(count: int, seed: int, start: int = 0) -> Iterator[int]:
     """Yield rows without end, shuffled anew in every pass over all of them, from position `start` on."""
     epoch, offset = divmod(start, count)
     while True:
@@ -152,12 +152,14 @@ def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _load(source: Source, row: int) -> Tensor:
+    """Decode an image. Raises Failure if it can't be decoded, which ends the training."""
     try:
         return source.load(row)
     except CorruptImage as error:
         raise Failure(str(error)) from None
 
 
-def _cropped(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
+def _crop(image: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """Return a square crop at a random place."""
     top, left = (int(torch.randint(length - side + 1, (), generator=generator)) for length in image.shape[1:])
     return image[:, top : top + side, left : left + side]

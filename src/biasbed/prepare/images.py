@@ -56,7 +56,7 @@ class PooledOptions(PrepareOptions):
         super().__post_init__()
         self.refuse_below(processes=1)
 
-    def how_many(self, device: str) -> int:
+    def count_processes(self, device: str) -> int:
         """Return the number of processes that make images on a device."""
         if self.processes != "auto":
             return int(self.processes)
@@ -97,7 +97,7 @@ class SingleFiles:
 
     def maker(self) -> Callable[[int], None]:
         make = self.pixels()
-        return lambda row: write(self.path(row), make(row))
+        return lambda row: save_image(self.path(row), make(row))
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ class Copies(SingleFiles):
         return _Distorted(self)
 
 
-def missing(work: Work, skipped: Sequence[str]) -> bool:
-    """Return True if an image that was not skipped is missing."""
+def has_missing(work: Work, skipped: Sequence[str]) -> bool:
+    """Return True if an image is missing that was not skipped. skipped: names of images that can't be made."""
     left_out = set(skipped)
     return any(name not in left_out and not work.is_there(row) for row, name in enumerate(work.names))
 
 
-def complete(work: Work, manifest: ImagesManifest, folder: Path, processes: int, may_skip: bool) -> ImagesManifest:
-    """Make the missing images of a folder, then write and return its complete manifest.
+def make_missing(work: Work, manifest: ImagesManifest, folder: Path, processes: int, may_skip: bool) -> ImagesManifest:
+    """Make the missing images of a folder; write its complete manifest and return it.
 
     may_skip: images that can't be made are left out with a warning. Otherwise Failure is raised for the first.
     """
@@ -148,15 +148,17 @@ def complete(work: Work, manifest: ImagesManifest, folder: Path, processes: int,
     return done
 
 
-def same_settings(folder: Path, manifest: ImagesManifest, overwrite: bool, hint: str = "") -> ImagesManifest | None:
-    """Return the manifest of a folder of images; None if there are none, or none are left.
+def read_matching_manifest(
+    folder: Path, manifest: ImagesManifest, overwrite: bool, hint: str = ""
+) -> ImagesManifest | None:
+    """Read the manifest of a folder of images that were made with the settings of `manifest`.
 
-    Images with settings other than the manifest's are removed with `overwrite`. Otherwise UsageError is raised. hint:
-    an alternative, for the message.
+    Returns None if the folder has no images. Images that were made with other settings are removed with `overwrite`,
+    else UsageError is raised. hint: an alternative, for the message.
     """
     existing = ImagesManifest.read(folder)
     if existing is None:
-        discard(folder)  # nothing in it says how its files were made
+        remove_folder(folder)  # nothing in it says how its files were made
         return None
     ours = {**manifest.settings, "format": manifest.format}
     theirs = {**existing.settings, "format": existing.format}
@@ -165,11 +167,11 @@ def same_settings(folder: Path, manifest: ImagesManifest, overwrite: bool, hint:
         return existing
     if not overwrite:
         raise UsageError(f"{folder} was made with {', '.join(different)}: overwrite=true makes it anew{hint}")
-    discard(folder)
+    remove_folder(folder)
     return None
 
 
-def discard(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder. It is renamed first, so that an interruption can't leave half of it in place."""
     aside = folder.with_name(f".{folder.name}.discarded")
     shutil.rmtree(aside, ignore_errors=True)
@@ -183,7 +185,7 @@ def make_images(work: Work, processes: int, bar: ProgressBar) -> dict[str, str]:
 
     Raises Failure if a process dies. Files that are written stay, and the next call continues from there.
     """
-    tasks = _tasks(len(work.names), processes)
+    tasks = _split_rows(len(work.names), processes)
     problems: dict[str, str] = {}
     if processes == 1:
         with _one_thread():
@@ -207,11 +209,11 @@ def make_images(work: Work, processes: int, bar: ProgressBar) -> dict[str, str]:
     return problems
 
 
-def redrawn_at(count: int, probability: float, seed: int) -> np.ndarray:
-    """Return for each row the row at which its distortion of the weights was drawn: int64 [count].
+def find_redraws(count: int, probability: float, seed: int) -> np.ndarray:
+    """Return for each row the last row, up to itself, at which the distortion of the weights is drawn: int64 [count].
 
-    Each row draws anew with the given probability, the first one always. The result does not depend on which process
-    makes which images.
+    Each row draws anew with the given probability, the first one always: 0, 0, 2, 2 if rows 0 and 2 draw. The result
+    does not depend on which process makes which images.
     """
     coins = np.random.default_rng([seed, 0xC0]).random(count) < probability
     return np.maximum.accumulate(np.where(coins, np.arange(count), 0))
@@ -228,7 +230,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _tasks(count: int, processes: int) -> list[range]:
+def _split_rows(count: int, processes: int) -> list[range]:
+    """Split the rows into tasks: small enough that all processes end at nearly the same time."""
     size = max(1, min(ROWS_PER_TASK, -(-count // (4 * processes))))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
@@ -253,6 +256,8 @@ _worker: _Worker | None = None
 
 
 class _Worker:
+    """Maker of the missing images of some rows."""
+
     def __init__(self, work: Work) -> None:
         self.work, self.make = work, work.maker()
 
@@ -275,22 +280,23 @@ class _Distorted:
     def __init__(self, work: Copies) -> None:
         self.work = work
         self.distortion = work.make(work.device)
-        self.weights_of = redrawn_at(len(work.source), work.redraw, work.seed)
+        self.weights_of = find_redraws(len(work.source), work.redraw, work.seed)
         self.drawn = -1
 
     def __call__(self, row: int) -> Tensor:
         image = self.work.source.load(row).float() / 255
         if self.weights_of[row] != self.drawn:
             self.drawn = int(self.weights_of[row])
-            self.distortion.redraw(generator(self.work.seed, "weights", self.drawn))
-        return self.distortion(image, generator(self.work.seed, "image", row))
+            self.distortion.redraw(make_generator(self.work.seed, "weights", self.drawn))
+        return self.distortion(image, make_generator(self.work.seed, "image", row))
 
 
-def generator(seed: int, purpose: str, row: int) -> torch.Generator:
+def make_generator(seed: int, purpose: str, row: int) -> torch.Generator:
+    """Make a generator for the draws of one purpose (the weights, the image) for a row."""
     return torch.Generator().manual_seed(key_seed(seed, *purpose.encode(), row))
 
 
-def write(path: Path, image: Tensor) -> None:
+def save_image(path: Path, image: Tensor) -> None:
     """Save [3,H,W] in [0,1] or uint8, atomically."""
     if image.dtype != torch.uint8:
         image = (image.clamp(0, 1) * 255).round().to(torch.uint8)
@@ -302,6 +308,7 @@ def write(path: Path, image: Tensor) -> None:
 
 
 def _start(files: Sequence[str], work: bytes) -> None:
+    """Prepare a process of the pool. files: the user's modules to import. work: the pickled `Work`."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(signal.SIGKILL)

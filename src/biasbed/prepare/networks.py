@@ -57,7 +57,10 @@ class NetworkMaker(KeptMaker[N]):
     network_options: ClassVar[tuple[str, ...]] = ("size",)
 
     def train(self, training: FitOptions, tick: Tick, partial: Path) -> PreparedNetwork:
-        """Train the network on `self.usable`. partial: file for its state, from which the same command continues."""
+        """Train the network on `self.training_images`.
+
+        partial: file for its state, from which the same command continues.
+        """
         raise NotImplementedError
 
     def training_settings(self) -> dict[str, Any]:
@@ -105,12 +108,12 @@ class NetworkMaker(KeptMaker[N]):
         return files
 
     @functools.cached_property
-    def usable(self) -> Source:
+    def training_images(self) -> Source:
         """Images to train on: with `corrupt=skip` only those that can be decoded."""
         return _readable(self.source) if self.config.corrupt == "skip" else self.source
 
-    def takes(self, files: Mapping[str, Path]) -> bool:
-        """Return True if a network can be trained with only these of the authors' files."""
+    def can_train_with(self, files: Mapping[str, Path]) -> bool:
+        """Return True if a network can be trained given these of the authors' files, which are not all."""
         return not files
 
     @property
@@ -119,7 +122,7 @@ class NetworkMaker(KeptMaker[N]):
         return self.options.what == f"{self.kind}_network"
 
     def _set_options(self, *names: str) -> dict[str, Any]:
-        """Return those of the options that are not `auto`."""
+        """Return the options of these names that the user has set: all that are not `auto`."""
         values = {name: getattr(self.options, name) for name in names}
         return {name: value for name, value in values.items() if value != "auto"}
 
@@ -138,10 +141,10 @@ class NetworkMaker(KeptMaker[N]):
             for option, checksum in checksums.items():
                 print(f"{option}={files[option]}: SHA-256 {checksum}")
             return network, {"files": checksums}
-        if not self.takes(files):
+        if not self.can_train_with(files):
             raise UsageError(f"{self.kind}_network takes {' and '.join(f'{option}=<file>' for option in published)}")
-        if len(self.usable) < 2:
-            raise UsageError(f"{len(self.usable)} images are too few to train a network on")
+        if len(self.training_images) < 2:
+            raise UsageError(f"{len(self.training_images)} images are too few to train a network on")
         settings = {**self.training_settings(), "size": self._size(), "seed": self.config.seed}
         training = build(self.Training, settings)
         with ProgressBar(training.total, "step") as bar:
@@ -153,7 +156,7 @@ class NetworkMaker(KeptMaker[N]):
         if self.options.size != "auto":
             return int(self.options.size)
         try:
-            short = min(self.usable.load(0).shape[1:])
+            short = min(self.training_images.load(0).shape[1:])
         except CorruptImage:
             short = self.config.image_size
         return int(min(short, -(-self.config.image_size * 8 // 7)))

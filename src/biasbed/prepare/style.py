@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
 from biasbed.networks.style import TAPS, StyleTransfer, moments, restyle
 from biasbed.networks.weights import read_file
-from biasbed.prepare.fit import FitOptions, Tick, fit, order, patches
+from biasbed.prepare.fit import FitOptions, Tick, fit, patches, shuffle_rows
 from biasbed.prepare.networks import NetworkMaker, NetworkOptions
 from biasbed.settings import setting
 from biasbed.tasks import MULTI_CLASS, MultiLabel
@@ -74,7 +74,7 @@ class StyleNetwork(NetworkMaker[StyleOptions]):
     Training = StyleTraining
     network_options = ("size", "styles")
 
-    def takes(self, files: Mapping[str, Path]) -> bool:
+    def can_train_with(self, files: Mapping[str, Path]) -> bool:
         return set(files) <= {"encoder"}
 
     def training_settings(self) -> dict[str, Any]:
@@ -86,13 +86,13 @@ class StyleNetwork(NetworkMaker[StyleOptions]):
         return settings
 
     def origin(self) -> dict[str, Any]:
-        return {"styles": (self.options.style_images() or self.usable).fingerprint()}
+        return {"styles": (self.options.style_images() or self.training_images).fingerprint()}
 
     def train(self, training: FitOptions, tick: Tick, partial: Path) -> StyleTransfer:
         assert isinstance(training, StyleTraining)
         encoder = read_file(self.files["encoder"], "encoder") if self.files else None
         styles = self.options.style_images()
-        return train_style(self.usable, styles, training, self.device, tick, partial, encoder)
+        return train_style(self.training_images, styles, training, self.device, tick, partial, encoder)
 
 
 def train_style(
@@ -165,8 +165,16 @@ def train_decoder(
         log.info("losses at the end: content %.3g, style %.3g, reconstruction %.3g", *means)
 
 
-def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return content, style and reconstruction loss of images [N,3,H,W] and [N,3,H',W'] in [0,1].
+class StyleLosses(NamedTuple):
+    """Losses of a style network, scalars."""
+
+    content: Tensor
+    style: Tensor
+    reconstruction: Tensor
+
+
+def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None) -> StyleLosses:
+    """Return the losses of images [N,3,H,W] in the style of images [N,3,H',W'], all in [0,1].
 
     Content (equation 12): difference between relu4_1 of the decoded image and the features that it was decoded from.
     Style (equation 13): difference between its means and standard deviations and those of the style in relu1_1 to
@@ -188,7 +196,7 @@ def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None)
         mean, std = moments(features)
         distances += [functional.mse_loss(mean, style_mean), functional.mse_loss(std, style_std)]
     content_loss = functional.mse_loss(styled_features[-1], target)
-    return content_loss, torch.stack(distances).sum(), _error(plain, content)
+    return StyleLosses(content_loss, torch.stack(distances).sum(), _error(plain, content))
 
 
 # --- the encoder ------------------------------------------------------------------------------------------------------
@@ -230,7 +238,7 @@ def train_encoder(
         autoencoder = Autoencoder(network, max(1, len(source.classes)))
 
     def labelled(start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        rows = order(len(source), options.seed, start * options.batch_size)
+        rows = shuffle_rows(len(source), options.seed, start * options.batch_size)
         for images in patches(source, options.size, options.batch_size, options.seed, start):
             yield images, y[list(itertools.islice(rows, options.batch_size))]
 
@@ -295,7 +303,7 @@ def normalise(network: StyleTransfer, images: Tensor) -> None:
     first.weight *= scale
 
 
-def _error(made: Tensor, image: Tensor) -> Tensor:
-    """Return the mean squared difference without the rows and columns that decoding adds."""
+def _error(decoded: Tensor, image: Tensor) -> Tensor:
+    """Return the mean squared difference to an image, without the rows and columns that decoding adds."""
     height, width = image.shape[-2:]
-    return functional.mse_loss(made[..., :height, :width], image)
+    return functional.mse_loss(decoded[..., :height, :width], image)

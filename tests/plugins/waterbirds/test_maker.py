@@ -16,7 +16,7 @@ from PIL import Image
 from biasbed.data.decoding import open_file
 from biasbed.datasets.metadata_csv import Waterbirds
 from biasbed.errors import UsageError
-from biasbed.plugins.waterbirds.birds import label_of, numbers
+from biasbed.plugins.waterbirds.birds import count_images, label_of
 from biasbed.prepare import images
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
@@ -117,7 +117,7 @@ PUBLISHED |= {5: (4555, 240, 1139, 60), 20: (3836, 959, 959, 240)}
 
 @pytest.mark.parametrize("severity", PUBLISHED)
 def test_the_published_counts(severity: float) -> None:
-    train, validation, test = numbers((4615, 1379), (4510, 1284), severity).values()
+    train, validation, test = count_images((4615, 1379), (4510, 1284), severity).values()
     assert (*np.sum(train, axis=0), *np.sum(validation, axis=0)) == PUBLISHED[severity]
     assert [sum(images) for images in (*train, *validation)] == [3682, 1113, 933, 266]
     assert test == [(2255, 2255), (642, 642)]
@@ -182,7 +182,7 @@ def test_a_composition_that_was_cut_off_goes_on(
     whole = contents(shutil.copytree(compose(), tmp_path / "whole"))
     folder = data_dir / "waterbirds_ac" / "20pct-seed-0"
     shutil.rmtree(folder)
-    real, made = images.write, []
+    real, made = images.save_image, []
 
     def interrupted(path: Path, image: Any) -> None:
         if len(made) == 60:
@@ -191,7 +191,7 @@ def test_a_composition_that_was_cut_off_goes_on(
         real(path, image)
 
     with monkeypatch.context() as patch:
-        patch.setattr(images, "write", interrupted)
+        patch.setattr(images, "save_image", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compose()
     with pytest.raises(UsageError, match=r"data.seed=0 is begun, but not complete: biasbed prepare --what waterbirds"):

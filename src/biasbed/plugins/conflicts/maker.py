@@ -32,7 +32,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.options import EvaluateOptions
 from biasbed.plugins.conflicts.pairing import ShapeAndTexture, images_per_class, pair_images
 from biasbed.prepare.copies import ImagesMaker
-from biasbed.prepare.images import SingleFiles, complete, same_settings, write
+from biasbed.prepare.images import SingleFiles, make_missing, read_matching_manifest, save_image
 from biasbed.prepare.stylize import StylizedImages, StylizedOptions
 from biasbed.settings import setting
 from biasbed.suites.folders import Folders
@@ -112,13 +112,13 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
         self._make_network()
         work = self._to_make(folder.with_name(f".{folder.name}.partial"))
         manifest = self._manifest(work.network)
-        if same_settings(folder, manifest, self.options.overwrite) is not None:
+        if read_matching_manifest(folder, manifest, self.options.overwrite) is not None:
             print(f"{folder} is complete already", file=sys.stderr)
             return folder
-        if same_settings(work.folder, manifest, overwrite=True) is None:
+        if read_matching_manifest(work.folder, manifest, overwrite=True) is None:
             self._check_recognised(work)
-        processes = self.options.how_many(self.device)
-        count = complete(work, manifest, work.folder, processes, may_skip=self.config.corrupt != "stop").images
+        processes = self.options.count_processes(self.device)
+        count = make_missing(work, manifest, work.folder, processes, may_skip=self.config.corrupt != "stop").images
         save_sheet(work, work.folder / "examples.png", self.config.seed)
         work.folder.rename(folder)
         print(f"done: {count} images in {folder}; test them with sets={folder.name}", file=sys.stderr)
@@ -159,8 +159,8 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
                 if pair.is_conflict:
                     continue
                 image = Path(classes[self.source.y[pair.shape]], f"{row}.png")
-                write(Path(name) / STYLIZED / image, make(row))
-                write(Path(name) / ORIGINALS / image, self.source.load(pair.shape))
+                save_image(Path(name) / STYLIZED / image, make(row))
+                save_image(Path(name) / ORIGINALS / image, self.source.load(pair.shape))
             decided = self._decide(Path(name))
         stylized, originals = decided[STYLIZED], decided[ORIGINALS]
         right = (

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -252,11 +252,13 @@ class ImageNetX(ImageNetWith):
             annotation = annotations.get(name.rpartition("/")[2])
             if annotation is None:
                 continue
-            label, factor = annotation
-            if label != source.y[row]:
-                self.refuse(source.root, f"{name} is in class {source.y[row]}, and {folder / ANNOTATIONS} says {label}")
+            if annotation.label != source.y[row]:
+                self.refuse(
+                    source.root,
+                    f"{name} is in class {source.y[row]}, and {folder / ANNOTATIONS} says {annotation.label}",
+                )
             rows.append(row)
-            factors.append(factor)
+            factors.append(annotation.factor)
         if not rows:
             self.refuse(source.root, "none of its images is annotated: they should be called ILSVRC2012_val_<number>")
         return replace(source.subset(np.array(rows), self.name), group=np.array(factors))
@@ -273,9 +275,16 @@ class ImageNetX(ImageNetWith):
         return None
 
 
+class Annotation(NamedTuple):
+    """Annotation of an image."""
+
+    label: int  # number of its class
+    factor: str  # that sets it apart most
+
+
 @functools.lru_cache(maxsize=2)
-def read_factors(folder: Path) -> Mapping[str, tuple[int, str]]:
-    """Return (class number, top factor) of each annotated image that is not a prototype, by its file's name.
+def read_factors(folder: Path) -> Mapping[str, Annotation]:
+    """Return the annotation of each image that is not a prototype, by its file's name.
 
     Raises UsageError with the line of an annotation that is damaged.
     """
@@ -293,7 +302,7 @@ def read_factors(folder: Path) -> Mapping[str, tuple[int, str]]:
         if len(chosen) > 1:
             raise UsageError(f"{path}, line {number}: {name} has {len(chosen)} top factors: is this the file of all?")
         if name not in prototypes:
-            annotations[name] = label, chosen[0] if chosen else NO_FACTOR
+            annotations[name] = Annotation(label, chosen[0] if chosen else NO_FACTOR)
     return annotations
 
 

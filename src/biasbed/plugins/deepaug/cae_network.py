@@ -40,7 +40,7 @@ class CAENetwork(NetworkMaker[WeightsOptions]):
 
     def train(self, training: FitOptions, tick: Tick, partial: Path) -> CAE:
         assert isinstance(training, CAETraining)
-        return train_cae(self.usable, training, self.device, tick, partial)
+        return train_cae(self.training_images, training, self.device, tick, partial)
 
 
 def train_cae(

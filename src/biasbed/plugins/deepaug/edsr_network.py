@@ -37,7 +37,7 @@ class EDSRNetwork(NetworkMaker[WeightsOptions]):
 
     def train(self, training: FitOptions, tick: Tick, partial: Path) -> EDSR:
         assert isinstance(training, EDSRTraining)
-        return train_edsr(self.usable, training, self.device, tick, partial)
+        return train_edsr(self.training_images, training, self.device, tick, partial)
 
 
 def train_edsr(

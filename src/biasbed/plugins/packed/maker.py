@@ -88,7 +88,7 @@ class PackedImages(Maker[PackedOptions]):
         for fingerprint, source in sources.items():
             folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
             with exclusive(folder, "packed"), failures(folder):
-                processes = self.options.how_many("cpu")
+                processes = self.options.count_processes("cpu")
                 pack(source, fingerprint, folder, self.options.packed, processes)
         return store
 

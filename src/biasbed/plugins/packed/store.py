@@ -35,6 +35,25 @@ class _Bound(NamedTuple):
     pack: Pack
 
 
+class _RelatedPack(NamedTuple):
+    """Pack of a folder, or of a folder above or below it.
+
+    is_above: the pack's names are the folder's names with the prefix before them. Else they are the folder's names
+    without the prefix.
+    """
+
+    prefix: str
+    is_above: bool
+    pack: Pack
+
+
+class PackedImage(NamedTuple):
+    """Image in a pack."""
+
+    pack: Pack
+    position: int  # in the pack's index
+
+
 class PackStore(ImageStore):
     """Packs of image folders in one form: those with the fingerprint of a source that reads here."""
 
@@ -42,10 +61,10 @@ class PackStore(ImageStore):
         """folder: of all packs. form: of the packs that are read."""
         self.folder, self.form = folder, form
         self._bound: list[_Bound] = []
-        self._prefixes: dict[Path, list[tuple[str, bool, Pack]]] = {}
+        self._related: dict[Path, list[_RelatedPack]] = {}  # by folder
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_prefixes": {}}
+        return {**vars(self), "_related": {}}
 
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:
@@ -75,7 +94,7 @@ class PackStore(ImageStore):
                 if (pack.about.fingerprint, pack.about.form) != (fingerprint, self.form):
                     raise UsageError(f"{pack_folder} is a pack of other images than its name says; {AGAIN}")
                 self._bound.append(_Bound(root, pack))
-                self._prefixes.clear()
+                self._related.clear()
         elif self.form != WHOLE:
             if not all(self.find(folder, name) for name in source.ids):
                 flags = {"what": "packed", "packed.side": self.form.split("-")[0]}
@@ -106,43 +125,39 @@ class PackStore(ImageStore):
                         *(folder, name, root, packed_fingerprint, fingerprint),
                     )
 
-    def find(self, root: Path, name: str) -> tuple[Pack, int] | None:
-        """Return the pack that has a file, and the file's position there; None if no pack has it."""
-        if root not in self._prefixes:
-            self._prefixes[root] = self._related(os.path.abspath(root))
-        for prefix, is_above, pack in self._prefixes[root]:
+    def find(self, root: Path, name: str) -> PackedImage | None:
+        """Return the packed image of a file; None if no pack has it."""
+        if root not in self._related:
+            self._related[root] = self._find_related(os.path.abspath(root))
+        for prefix, is_above, pack in self._related[root]:
             if is_above:
-                at = pack.find(prefix + name)
+                position = pack.find(prefix + name)
             else:
-                at = pack.find(name[len(prefix) :]) if name.startswith(prefix) else None
-            if at is not None:
-                return pack, at
+                position = pack.find(name[len(prefix) :]) if name.startswith(prefix) else None
+            if position is not None:
+                return PackedImage(pack, position)
         return None
 
-    def _related(self, root: str) -> list[tuple[str, bool, Pack]]:
-        """Return (prefix, is_above, pack) of the packs of this folder, and of folders above or below it.
-
-        A pack's name of a file is that below `root` with the prefix before it; without it if the pack is of a folder
-        below.
-        """
+    def _find_related(self, root: str) -> list[_RelatedPack]:
+        """Return the packs of this folder, and of folders above or below it."""
         related = []
         for bound in self._bound:
             relation = _relative_prefix(bound.root, root)
             if relation is not None:
-                related.append((*relation, bound.pack))
+                related.append(_RelatedPack(*relation, bound.pack))
         return related
 
     def open(self, root: Path, name: str) -> Picture | None:
         """Open a packed image without decoding it; None if no pack has it."""
         if not self._bound:
             return None
-        position = self.find(root, name)
-        return None if position is None else position[0].open(position[1], root / name)
+        image = self.find(root, name)
+        return None if image is None else image.pack.open(image.position, root / name)
 
     def checksum(self, root: Path, name: str) -> int | None:
         """Return the CRC-32 of a packed image; None if no pack has it."""
-        position = self.find(root, name) if self._bound else None
-        return None if position is None else position[0].checksum(position[1])
+        image = self.find(root, name) if self._bound else None
+        return None if image is None else image.pack.checksum(image.position)
 
 
 def _relative_prefix(base: str, root: str) -> tuple[str, bool] | None:

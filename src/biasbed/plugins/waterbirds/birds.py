@@ -166,23 +166,31 @@ class Composed:
     scene: str
 
 
-Numbers = Mapping[int, Sequence[tuple[int, int]]]  # split -> of each class (number aligned, number conflicting)
+class KindCounts(NamedTuple):
+    """Numbers of images of one class in one split."""
+
+    aligned: int
+    conflicting: int
 
 
-def numbers(training: Sequence[int], test: Sequence[int], severity: float) -> Numbers:
-    """Return how many images each cell gets: by `severity` in training and validation, half and half in the test.
+SplitCounts = Mapping[int, Sequence[KindCounts]]  # split -> the counts of each class
 
-    training, test: CUB's images of each class. severity: in percent. Each class is rounded by itself, as in the
-    authors' program, which gives Lim et al.'s table 8 at a severity of 100 - confounder strength.
+
+def count_images(training: Sequence[int], test: Sequence[int], severity: float) -> SplitCounts:
+    """Return how many images each split has of each class, aligned and conflicting.
+
+    The share of conflicting images is `severity` percent in training and validation, and half in the test. training,
+    test: CUB's images of each class. Each class is rounded by itself, as in the authors' program, which gives Lim et
+    al.'s table 8 at a severity of 100 - confounder strength.
     """
     validating = [round(images * share) for images, share in zip(training, HELD_OUT, strict=True)]
     left = [images - held_out for images, held_out in zip(training, validating, strict=True)]
     shares = {TRAIN: severity, VALIDATION: severity, TEST: 50.0}
     images = {TRAIN: left, VALIDATION: validating, TEST: test}
-    cells = {}
+    counts = {}
     for split in SPLITS:
-        cells[split] = [_divide(count, shares[split]) for count in images[split]]
-    return cells
+        counts[split] = [_divide(number, shares[split]) for number in images[split]]
+    return counts
 
 
 def assign(birds: Sequence[Bird], scenes: Sequence[Sequence[str]], severity: float, seed: int) -> list[Composed]:
@@ -195,18 +203,18 @@ def assign(birds: Sequence[Bird], scenes: Sequence[Sequence[str]], severity: flo
     y, is_training = np.array([(bird.y, bird.is_training) for bird in birds], dtype=np.int64).reshape(-1, 2).T
     generator = np.random.default_rng([seed, *b"waterbirds"])
     order, shuffled = generator.permutation(len(birds)), [generator.permutation(len(images)) for images in scenes]
-    counts = [np.bincount(y[is_training == part], minlength=len(CLASSES)).tolist() for part in (1, 0)]
-    cells = numbers(counts[0], counts[1], severity)
+    training, test_images = (np.bincount(y[is_training == part], minlength=len(CLASSES)).tolist() for part in (1, 0))
+    counts = count_images(training, test_images, severity)
     name = f"waterbirds_ac at {severity:g} %"
-    _refuse_empty(name, cells)
+    _refuse_empty(name, counts)
     splits, kinds = np.full(len(birds), TRAIN), y.copy()
     for label in range(len(CLASSES)):
         rows = order[y[order] == label]
         test, rest = rows[is_training[rows] == 0], rows[is_training[rows] == 1]
-        held_out = sum(cells[VALIDATION][label])
+        held_out = sum(counts[VALIDATION][label])
         for split, part in ((TEST, test), (VALIDATION, rest[:held_out]), (TRAIN, rest[held_out:])):
             splits[part] = split
-            kinds[part[: cells[split][label][1]]] = 1 - label
+            kinds[part[: counts[split][label].conflicting]] = 1 - label
     needed = np.bincount(kinds, minlength=len(KINDS)).tolist()
     available = {}
     for number, kind in enumerate(KINDS):
@@ -231,16 +239,16 @@ def _deal_scenes(splits: np.ndarray, kinds: np.ndarray, shuffled: Sequence[np.nd
     return dealt
 
 
-def _divide(images: int, severity: float) -> tuple[int, int]:
-    """Return the numbers of aligned and of conflicting images."""
+def _divide(images: int, severity: float) -> KindCounts:
+    """Divide images into aligned and conflicting ones, `severity` percent of them conflicting."""
     aligned = round(round((100 - severity) / 100 * images, 9))  # the inner round makes 2.4999999999 a half
-    return aligned, images - aligned
+    return KindCounts(aligned, images - aligned)
 
 
-def _refuse_empty(name: str, cells: Numbers) -> None:
-    """Raise UsageError if a cell has no image: no score of it would be defined."""
+def _refuse_empty(name: str, counts: SplitCounts) -> None:
+    """Raise UsageError if a split lacks a kind of images of a class: no score of it would be defined."""
     needs = {}
-    for split, classes in cells.items():
+    for split, classes in counts.items():
         for label, (aligned, conflicting) in zip(CLASSES, classes, strict=True):
             needs[f"{ALIGNED} {SPLIT_NAMES[split]} {label}"] = aligned, 1
             needs[f"{CONFLICTING} {SPLIT_NAMES[split]} {label}"] = conflicting, 1

@@ -24,7 +24,7 @@ from biasbed.datasets.metadata_csv import refuse_missing
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.plugins.waterbirds.birds import CLASSES, CUB, Composed, Places, assign, find_originals
 from biasbed.plugins.waterbirds.data_set import SEVERITY, ComposedWaterbirds, composition
-from biasbed.prepare.images import PooledOptions, SingleFiles, complete, missing, same_settings
+from biasbed.prepare.images import PooledOptions, SingleFiles, has_missing, make_missing, read_matching_manifest
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
 from biasbed.suites.debiasing import DebiasingSettings
@@ -135,12 +135,12 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
         folder, table = work.folder, work.folder / ComposedWaterbirds.file
         if folder.is_dir() and any(folder.iterdir()) and ImagesManifest.read(folder) is None:
             raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
-        existing = same_settings(folder, manifest, self.options.overwrite)
-        if existing is not None and table.is_file() and not missing(work, existing.skipped):
+        existing = read_matching_manifest(folder, manifest, self.options.overwrite)
+        if existing is not None and table.is_file() and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
             return folder
-        processes = self.options.how_many("cpu")
-        done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
+        processes = self.options.count_processes("cpu")
+        done = make_missing(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         write_whole(table, work.table(done.skipped))
         print(f"done: {done.images} images in {folder}", file=sys.stderr)
         return folder
