@@ -76,16 +76,16 @@ def _said(rows_are_methods: bool, why: str) -> Axes:
 
 
 def _by_names(evidence: Evidence) -> bool | None:
-    """Return what usual names say; backbones are methods only if nothing else is one."""
+    """Return what usual names say; lines that are backbones are methods only if nothing else is one.
+
+    Columns that are backbones may be what unknown methods were built on.
+    """
     rows, columns = evidence.rows, evidence.columns
     straight = _count(say.OF_METHODS, rows) + _count(say.OF_DATA, columns) + _count(say.OF_SPLITS, columns)
     turned = _count(say.OF_DATA, rows) + _count(say.OF_METHODS, columns) + _count(say.OF_SPLITS, rows)
     if straight != turned:
         return straight > turned
-    straight, turned = _count(say.BACKBONES, rows), _count(say.BACKBONES, columns)
-    if straight != turned:
-        return straight > turned
-    return None
+    return True if _count(say.BACKBONES, rows) > _count(say.BACKBONES, columns) else None
 
 
 def _count(pattern: re.Pattern[str], names: Sequence[str]) -> int:

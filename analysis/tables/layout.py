@@ -10,7 +10,7 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns
+from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns, are_links
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.errors import UsageError, listed
 
@@ -196,7 +196,8 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
 
     named = []
     for column in columns.texts:
-        is_name = _has_letters(body.cells(column)) and not say.are_flags(body.cells(column))
+        texts = body.cells(column)
+        is_name = _has_letters(texts) and not say.are_flags(texts) and not are_links(texts)
         if is_name or (column == 0 and not body.leaf(0)):
             named.append(column)
     return sorted(named, key=order)

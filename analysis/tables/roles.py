@@ -24,6 +24,7 @@ _COST = re.compile(
 COST = "a setting or cost"
 DIFFERENCE = "a difference to another column"
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
+LINK_WORDS = {"download", "link", "links", "here", "checkpoint", "ckpt", "log"}
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
 
 
@@ -178,7 +179,7 @@ def _take_by_heads(
     if columns.method is None and settings.method != "none":
         heads = [column for column in free if say.says(head[column], say.METHODS)]
         heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
-        heads = [column for column in heads if not _are_links(body.cells(column))]
+        heads = [column for column in heads if not are_links(body.cells(column))]
         _refuse_side_by_side(body, heads, numeric)
         heads.sort(key=lambda column: (is_missing(body.cells(column)[0]), say.METHODS.index(say.letters(head[column]))))
         columns.method = heads[0] if heads else _ends_with_method(body, free)
@@ -233,9 +234,12 @@ def _is_split_or_metric(texts: Sequence[str]) -> bool:
     return bool(filled) and all(map(say.split_kind, filled))
 
 
-def _are_links(texts: Sequence[str]) -> bool:
-    """Return True for texts that say only that something can be had, such as `Download`."""
-    return set(map(say.letters, texts)) - {""} <= {"download", "link", "model", "here", "checkpoint"} and any(texts)
+def are_links(texts: Sequence[str]) -> bool:
+    """Return True for texts that say only that something can be had, such as `Download` or `HF link (2 GB)`."""
+    filled = [set(say.split_words(text)) for text in texts if text]
+    names = set(itertools.chain.from_iterable(filled)) - {"model", "hf", "weights", "gb", "mb"}
+    are_plain = all(word in LINK_WORDS or re.fullmatch(r"[0-9]+[kmg]?b?", word) for word in names)
+    return bool(filled) and are_plain and not any(map(LINK_WORDS.isdisjoint, filled))
 
 
 def _take_signs(body: Body, columns: TableColumns, texts: list[int]) -> list[int]:
@@ -421,7 +425,8 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return True
     if spoken_last == "version" or say.letters(leaf) in ("nshot", "fewshot", "shots", "numfewshot", "fewshotk"):
         return True
-    outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)) or say.split_words(leaf)
+    noun = re.split(r"\b(?:on|for|of)\b", leaf)[0]  # `epochs on ImageNet`
+    outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", noun)) or say.split_words(leaf)
     measured = outside
     while len(measured) > 1 and measured[-1] in say.UNITS:
         measured = measured[:-1]
