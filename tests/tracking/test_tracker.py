@@ -373,7 +373,7 @@ def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monke
         monkeypatch.setattr(tracker, "_send_everything", lambda state: None)
         monkeypatch.setattr(tracker, "_own_runs", lambda state: [])
         monkeypatch.setattr(type(tracker), "_client", MagicMock())
-        monkeypatch.setattr(tracker, "_created", lambda state: "a" * 32)
+        monkeypatch.setattr(tracker, "_create_run", lambda state: "a" * 32)
         monkeypatch.setattr(tracker, "_reopen_run", lambda known: known)
         tracker._open(folder.read_state())
         assert tracker.run_id == "a" * 32

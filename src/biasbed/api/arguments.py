@@ -47,13 +47,14 @@ class _Usual:
 
 
 def public(settings: Mapping[str, Spec] | None = None, is_open: bool = True) -> Callable[[F], F]:
-    """Return a decorator of a public function: wrong types of plain arguments are refused in a line.
+    """Return a decorator that checks the types of a public function's plain arguments, and completes its signature.
 
-    settings: those that the function's `**` takes, which become arguments of its signature; a group, as `optim`, is
-    one. is_open: it takes further ones, those of suites and methods, and its defaults depend on them.
+    settings: settings that the function takes by `**`; each becomes an argument of the signature, or of a group such as
+    `optim`. is_open: it also takes settings of suites and methods, on which the defaults of others depend.
     """
 
     def decorate(function: F) -> F:
+        """Return the function with checks of its arguments, which raise UsageError of one line."""
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -70,6 +71,7 @@ def public(settings: Mapping[str, Spec] | None = None, is_open: bool = True) -> 
 
 
 def _refuse_other_type(name: str, annotation: str, value: Any) -> None:
+    """Raise UsageError if a plain argument has another type than its annotation. True is no number."""
     kind = PLAIN_TYPES.get(annotation.removesuffix(" | None"))
     if kind is None or (value is None and annotation.endswith(" | None")):
         return
@@ -78,7 +80,7 @@ def _refuse_other_type(name: str, annotation: str, value: Any) -> None:
 
 
 def _with_settings(signature: inspect.Signature, settings: Mapping[str, Spec], is_open: bool) -> inspect.Signature:
-    """Return the signature with an argument for each setting and group in place of `**`, which stays last if open."""
+    """Return the signature with an argument for each setting or group in place of `**`; if open, `**` stays last."""
     parameters = dict(signature.parameters)
     rest = parameters.popitem()[1]
     for name, spec in settings.items():

@@ -82,7 +82,7 @@ class Card:
         return frame.astype({"value": float, "low": float, "high": float, "n": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield (set, measure, value, low, high, images) of each test metric; bounds are NaN without an interval."""
+        """Yield a row of `COLUMNS` for each test metric; bounds are NaN without an interval."""
         decided = {decisions.set: decisions for decisions in self._results.stored.decisions}
         intervals = {name: report.metric_intervals(decisions) for name, decisions in decided.items()}
         counts = {name: report.count_groups(decisions) for name, decisions in decided.items()}

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PLOTS = ("critical_difference", "rank_sets", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
-# Readers of plug-ins: each returns the scores in files or folders, or None if they are none of its kind.
+# Readers of plug-ins: each returns the scores in files or folders, or None if they are of another kind.
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 # Settings of the command alone: its files, and what it shows of a table.
 OF_THE_COMMAND = ("scores", "format", "output_dir", "dry_run")
@@ -82,6 +82,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
 
 
 def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
+    """Read the scores and analyse them."""
     from biasbed.analysis.result import compute_from
     from biasbed.analysis.score_inputs import gather_scores
 
@@ -91,26 +92,34 @@ def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
 
 
 def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
-    """Read scores of any form. Raises UsageError if they can't be read."""
+    """Read scores from a DataFrame or files. Raises UsageError if they can't be read."""
     if is_frame(scores):
         user_scores = _select_table([grid_of_frame(scores)], options)
     else:
-        paths = _paths(scores)
-        if options.check and (len(paths) > 1 or paths[0].is_dir()):
-            raise UsageError("check=yes: reads one table, and these are several files, or a folder")
-        readings = (read(paths, options.score) for read in TABLES.values())
-        offered = next((reading for reading in readings if reading is not None), None)
-        if offered is not None and options.check:
-            raise UsageError(f"check=yes: {paths[0]} is no table of printed numbers")
-        if offered is None and len(paths) > 1:
-            raise UsageError(f"{paths[0]}, ...: has no line per item, as several files need; of tables give one")
-        user_scores = _select_table(read_grids(paths[0]), options) if offered is None else offered
+        user_scores = _read_files(_paths(scores), options)
     methods = () if options.methods == "all" else options.methods
-    return select_scores(user_scores, methods, () if options.sets == "all" else options.sets)
+    sets = () if options.sets == "all" else options.sets
+    return select_scores(user_scores, methods, sets)
+
+
+def _read_files(paths: Sequence[Path], options: CompareOptions) -> UserScores:
+    """Read scores by the first plug-in that knows the files, else from the table in a single file."""
+    if options.check and (len(paths) > 1 or paths[0].is_dir()):
+        raise UsageError("check=yes: reads one table, and these are several files, or a folder")
+    for read in TABLES.values():
+        user_scores = read(paths, options.score)
+        if user_scores is None:
+            continue
+        if options.check:
+            raise UsageError(f"check=yes: {paths[0]} is no table of printed numbers")
+        return user_scores
+    if len(paths) > 1:
+        raise UsageError(f"{paths[0]}, ...: has no line per item, as several files need; of tables give one")
+    return _select_table(read_grids(paths[0]), options)
 
 
 def _paths(scores: object) -> list[Path]:
-    """Return the paths of files or folders that are there. Raises UsageError for anything else."""
+    """Return the paths of existing files or folders. Raises UsageError for anything else."""
     sources = [scores] if isinstance(scores, str | Path) else scores
     if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
         raise UsageError("scores: give a DataFrame, a file, or a list of files")
@@ -124,7 +133,7 @@ def _paths(scores: object) -> list[Path]:
 
 
 def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
-    """Return the scores of a table among grids."""
+    """Return the scores of the table among the grids of a file."""
     settings = _table_settings(options)
     table = understand(grids, settings)
     user_scores = to_scores(table, settings)
@@ -134,6 +143,7 @@ def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
 
 
 def _check(table: Understood, options: CompareOptions) -> Checked:
+    """Check the printed numbers and claims of a table against each other."""
     from biasbed.analysis.tables.check import check_table
     from biasbed.analysis.tables.understood import names_of_columns
 
@@ -148,6 +158,7 @@ def _check(table: Understood, options: CompareOptions) -> Checked:
 
 
 def _table_settings(options: CompareOptions) -> ReaderSettings:
+    """Return the options about reading a table, as its reader takes them."""
     return ReaderSettings(
         method=options.method,
         dataset=options.dataset,
@@ -169,7 +180,7 @@ def _table_settings(options: CompareOptions) -> ReaderSettings:
 
 
 def _understand(scores: Scores, options: CompareOptions) -> Understood:
-    """Return what is understood of a table, a file or a DataFrame, without comparing anything."""
+    """Read a DataFrame, or the table in a file, and return how it was understood."""
     if is_frame(scores):
         return understand([grid_of_frame(scores)], _table_settings(options))
     paths = _paths(scores)
@@ -179,9 +190,9 @@ def _understand(scores: Scores, options: CompareOptions) -> Understood:
 
 
 def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
-    """Return the data sets on which lower is better, as the user or the source says; None if names are to say it.
+    """Return the data sets on which lower is better, as the user or the source says; None to go by their names.
 
-    Raises UsageError if only the user can say it.
+    Raises UsageError if only the user can know.
     """
     stated = _stated_lower(options, scores.datasets)
     if stated is not None:
@@ -404,7 +415,7 @@ class ScoreComparison:
 
 
 def _checked_path(path: Path) -> Path:
-    """Return the path of a figure. Raises UsageError if its ending is no figure's, or its folder is not there."""
+    """Return the path of a figure. Raises UsageError for another ending, or if its folder does not exist."""
     path = path.expanduser()
     if path.suffix.lower() not in (".pdf", ".png", ".svg"):
         raise UsageError(f"{path}: give a name that ends in .pdf or .png or .svg")
@@ -417,10 +428,10 @@ def _checked_path(path: Path) -> Path:
 
 
 def run(options: CompareOptions) -> None:
-    """Print the summary, and write the files that the options name; with `dry_run` what was understood alone."""
+    """Print the summary and write the files that the options name; with `dry_run`, only print how a table is read."""
     if options.dry_run:
         table = _understand(options.scores, options)
-        to_scores(table, _table_settings(options))  # marks what the test leaves out
+        to_scores(table, _table_settings(options))  # marks in the table what the comparison leaves out
         print(table.screen(), flush=True)
         if options.check:
             print(f"\n{_check(table, options)}", flush=True)

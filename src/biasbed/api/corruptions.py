@@ -65,7 +65,7 @@ class Keyed(v2.Transform):
         self.seed = seed
 
     @abstractmethod
-    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+    def change_pixels(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
         """Change an image uint8 [H,W,3] with the draws of this seed and image."""
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
@@ -104,10 +104,10 @@ class Keyed(v2.Transform):
         seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
         if image_id is None:
             image_id = hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
-        return self.changed(pixels, seed, image_id)
+        return self.change_pixels(pixels, seed, image_id)
 
     def _refuse(self, inpt: Any, advice: str) -> UsageError:
-        """Return the error for an image of another type or shape."""
+        """Return the UsageError for an image of another type or shape."""
         return UsageError(
             f"{type(self).__name__} takes PIL images, arrays uint8 [H,W,3] and tensors uint8 [...,3,H,W], "
             f"not {inpt.dtype} {list(inpt.shape)}: {advice}"
@@ -129,7 +129,7 @@ class Corrupt(Keyed):
     def _find(self) -> Any:
         return find(self.name)
 
-    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+    def change_pixels(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
         """Corrupt an image uint8 [H,W,3]."""
         corrupted = corrupt(pixels, self._corruption, self.severity, seed, image_id)
         return np.array(round_trip(corrupted)) if self.jpeg else corrupted
@@ -150,7 +150,7 @@ class Suppress(Keyed):
                 raise UsageError(f"{type(self).__name__}: {name}={value!r} should be a number above 0")
         self.constants = constants
 
-    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+    def change_pixels(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
         """Suppress the cue in an image uint8 [H,W,3]."""
         return suppress(pixels, self.suppression, self.constants, seed, image_id)
 

@@ -40,7 +40,7 @@ SETTINGS = {name: spec for name, spec in {**_SHARED, **specs(EvaluateOptions)}.i
 
 @dataclass(frozen=True)
 class Request:
-    """Arguments of an evaluation, without the model."""
+    """Checked arguments of an evaluation, without the model."""
 
     options: EvaluateOptions
     settings: dict[str, Any]  # shared with `train`
@@ -60,7 +60,7 @@ class Request:
         device: str | torch.device,
         quiet: bool,
     ) -> Request:
-        """Check the arguments. named: settings that have an argument of their own, None where it is not given.
+        """Check the arguments. named: settings that have an argument of their own, None if it was not given.
 
         Raises UsageError for unknown settings, and for those that only the command has.
         """
@@ -94,7 +94,7 @@ class Request:
 
 
 def _can_be_sent(function: object) -> bool:
-    """Return True if loader processes can have the function: they are forked, or it can be pickled."""
+    """Return True if a function can be sent to loader processes: these are forked, or it can be pickled."""
     if multiprocessing.get_start_method() == "fork":
         return True
     try:
@@ -204,6 +204,7 @@ class LoopEvaluator:
 
     @classmethod
     def _from_request(cls, request: Request, every: int) -> LoopEvaluator:
+        """Return an evaluator without checking data and sets, which its first test will do."""
         evaluator = cls.__new__(cls)
         evaluator._prepare(request, every)
         return evaluator
@@ -230,7 +231,7 @@ class LoopEvaluator:
         request = self._request
         tested, options = request.load(model, device), replace(request.options, model=name_model(model))
         evaluation, evaluator = self._evaluation, self._evaluator
-        self._evaluator = None  # one that was cut off is not used again
+        self._evaluator = None  # an evaluator whose test fails is not used again
         if evaluation is None or evaluation.model.outputs != tested.outputs:
             evaluation = plan(options, request.settings, tested)
             evaluator = None

@@ -1,4 +1,4 @@
-"""Models in memory, as evaluation takes them: what they return, and how their images are made."""
+"""Users' models in memory, as evaluation takes them: transforms of their images, and checks of their outputs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from biasbed.networks.normalisation import one_per_channel
 from biasbed.suites.sets import EvaluationSet
 
 TransformImage = Callable[[Image.Image], Any]
-TWO = 2  # images by which a model is tried
-CHANNELS = (3, 1, 2)  # of these images, the first that the model takes
+TWO = 2  # images of the first call of a model
+CHANNELS = (3, 1, 2)  # numbers of channels that are tried in this order
 
 
 # --- transforms -------------------------------------------------------------------------------------------------------
@@ -74,17 +74,17 @@ class GivenTransform:
 class Preparation(NamedTuple):
     """Preparation of images as the input of a model."""
 
-    settings: Mapping[str, Any]  # of evaluation, by dotted name
+    settings: Mapping[str, Any]  # size, resize and crop, as settings by dotted name
     mean_std: MeanStd | None  # by which images in [0,1] are normalised
-    transform: GivenTransform | None  # that does everything itself
-    why: str  # where mean and std come from, as a clause
+    transform: GivenTransform | None  # the user's function, which does everything itself
+    why: str  # clause about the source of mean and std
 
 
 def prepare_images(model: Model, transform: TransformImage | None, mean_std: MeanStd | None) -> Preparation:
-    """Return how a model's images are made: by `transform`, by timm's config of the model, or as the suite does it.
+    """Return the preparation of a model's images: by `transform`, by the model's timm config, or by the suite.
 
-    transform: the `ImageClassification` of torchvision's weights is read as settings; any other function is called.
-    mean_std: the user's own, which wins. Raises UsageError for a transform and `mean_std` together.
+    transform: an `ImageClassification` of torchvision's weights is read as settings; any other function is called.
+    mean_std: given by the user, used in place of any other. Raises UsageError for a function and `mean_std` together.
     """
     config = getattr(model, "pretrained_cfg", None)
     if _is_torchvision_preset(transform):
@@ -107,7 +107,7 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
 
 
 def _advise_enum(transform: object) -> str:
-    """Say how to get the transform of one of torchvision's enums of weights; empty for anything else."""
+    """Return advice on using the transform of one of torchvision's enums of weights; empty for anything else."""
     return ": give its .transforms()" if hasattr(type(transform), "transforms") else ""
 
 
@@ -130,10 +130,10 @@ class _Function(nn.Module):
 
 
 class GivenNetwork(nn.Module):
-    """Model of the user's for images [N,C,H,W] in [0,1], which it normalises if there are a mean and std.
+    """User's model as a module for images [N,C,H,W] in [0,1], normalised if there are a mean and std.
 
-    The weights have the names that `networks.Network` gives them, so that the same weights have the same hash. A
-    function without weights has the logits of two grey images in their place.
+    The weights are named as in `networks.Network`, so that the same weights have the same hash. A function without
+    weights is hashed by its logits for two grey images.
     """
 
     def __init__(self, model: Model, mean_std: MeanStd | None, device: torch.device, channels: int) -> None:
@@ -143,14 +143,15 @@ class GivenNetwork(nn.Module):
         self.backbone = model if isinstance(model, nn.Module) else _Function(model)
         self.mean_std = None if mean_std is None else one_per_channel(mean_std, channels)
         self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
-        self.width: int | None = None  # number of outputs, once the model was tried
-        self.state: object = None  # of the model from then on
+        self.width: int | None = None  # number of outputs; None until `watch` is called
+        self.state: object = None  # fingerprint of the model at that time
 
     def watch(self, width: int) -> None:
-        """From now on raise UsageError if the model changes, or the number of its outputs."""
+        """Make every later call raise UsageError if the model, or its number of outputs (`width`), has changed."""
         self.width, self.state = width, fingerprint(self.backbone)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the model's logits [N,K]. Raises UsageError if it returns something else, or has changed."""
         x = x.to(self.device)
         if self.normalise is not None:
             x = self.normalise(x)
@@ -168,7 +169,7 @@ class GivenNetwork(nn.Module):
 
 
 def describe_output(output: Any) -> str:
-    """Describe what a user's function returns: its type, and the types and shapes in it."""
+    """Describe a value that a user's function returned: its type, and the types and shapes in it."""
     if isinstance(output, Tensor):
         return f"a tensor {list(output.shape)}"
     if isinstance(output, Mapping):
@@ -179,6 +180,7 @@ def describe_output(output: Any) -> str:
 
 
 def _advise(output: Any) -> str:
+    """Return advice on how to get logits from a model's output."""
     if isinstance(output, Mapping):
         name = "logits" if "logits" in output else next(iter(output), "logits")
         return f"give a function that takes them out, as lambda x: model(x)[{name!r}]"
@@ -196,7 +198,7 @@ def wrap_model(
     image_size: int,
     classes: Sequence[str] | None,
 ) -> TestedModel:
-    """Return a model in memory as one that is tested. It has to be on `device`, in evaluation mode.
+    """Return a model in memory as a `TestedModel`. It must be on `device` and in evaluation mode.
 
     image_size: pixels per side of images that the model takes. classes: names of its outputs. Raises UsageError if the
     model returns no logits, or not as many as there are classes.
@@ -232,7 +234,7 @@ def wrap_model(
 
 
 def name_model(model: Model) -> str:
-    """Return the name by which timm knows a model, else that of its class, or of a function, as an identifier."""
+    """Return a model's name in timm, else the name of its class or of the function, as an identifier."""
     inner = getattr(model, "_orig_mod", model)  # of torch.compile
     config = getattr(inner, "pretrained_cfg", None)
     if isinstance(config, Mapping) and isinstance(config.get("architecture"), str):
@@ -249,7 +251,7 @@ class _TriedModel(NamedTuple):
 
 
 def _try_model(model: Model, preparation: Preparation, device: torch.device, image_size: int) -> _TriedModel:
-    """Find out how many channels the model's images have. Raises UsageError, in a line, if it doesn't take any."""
+    """Call the model on grey images and return its logits. Raises UsageError if it takes no number of `CHANNELS`."""
     if preparation.transform is not None:
         grey = Decoded(torch.full((3, image_size, image_size), 128, dtype=torch.uint8))
         try:

@@ -1,4 +1,4 @@
-"""Losses and penalties of methods as functions of the user's own tensors, which say in one line what they take."""
+"""Losses and penalties of methods as functions of users' tensors, with one-line errors about wrong arguments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ R = TypeVar("R")
 UNFIT = (TypeError, RuntimeError, AttributeError, IndexError, ValueError)
 
 
-def say_what_fits(function: Callable[P, R], name: str, takes: str) -> Callable[P, R]:
-    """Return the function with a UsageError of one line for arguments that it can't compute with."""
+def explain_misfits(function: Callable[P, R], name: str, takes: str) -> Callable[P, R]:
+    """Return the function with UsageError of one line for arguments that do not fit. takes: those that do."""
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,19 +32,19 @@ def say_what_fits(function: Callable[P, R], name: str, takes: str) -> Callable[P
 
 
 DOMAINS = "a list of features [B,d], one tensor per domain"
-coral = say_what_fits(coral_method.coral, "coral", DOMAINS)
-mmd = say_what_fits(mmd_method.mmd, "mmd", DOMAINS)
-irm_penalty = say_what_fits(irm.irm_penalty, "irm_penalty", "logits [N,K] and classes [N] of one domain")
-contrastive = say_what_fits(
+coral = explain_misfits(coral_method.coral, "coral", DOMAINS)
+mmd = explain_misfits(mmd_method.mmd, "mmd", DOMAINS)
+irm_penalty = explain_misfits(irm.irm_penalty, "irm_penalty", "logits [N,K] and classes [N] of one domain")
+contrastive = explain_misfits(
     contrastive_method.contrastive, "contrastive", "features [N,V,D], weights of pairs [N,N] and a temperature"
 )
-bias_amplified = say_what_fits(
+bias_amplified = explain_misfits(
     relative_difficulty.amplified, "bias_amplified", "cross-entropies [N] and the exponent q"
 )
-hsic = say_what_fits(rebias.hsic, "hsic", "features [N,D] and [N,E] and the widths of their kernels")
-swap_statistics = say_what_fits(
+hsic = explain_misfits(rebias.hsic, "hsic", "features [N,D] and [N,E] and the widths of their kernels")
+swap_statistics = explain_misfits(
     padain.swap_statistics, "swap_statistics", "feature maps [N,C,H,W] and a permutation [N]"
 )
-drop_weights = say_what_fits(
+drop_weights = explain_misfits(
     infodrop.drop_weights, "drop_weights", "images or maps [N,C,H,W], offsets (dy, dx) and the window of a layer"
 )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed import record
 from biasbed.api.arguments import public
@@ -144,9 +144,10 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
         row = tags.get(record.ROW) or tags.get(record.ALGORITHM, "")
         last = (tags.get(record.STUDY, record.ADHOC), tags.get(record.CELL, ""), tags[record.KIND], run.info.status)
         for metric, step, value in histories[run.info.run_id]:
-            cells = _split(metric)
-            if cells is not None:
-                rows.append((run.info.run_id, row, tags.get(record.SEED, ""), cells[0], step, cells[1], value, *last))
+            split = _split(metric)
+            if split is not None:
+                seed = tags.get(record.SEED, "")
+                rows.append((run.info.run_id, row, seed, split.set, step, split.name, value, *last))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -181,12 +182,19 @@ def _check_which(which: str) -> str:
     return which
 
 
-def _split(metric: str) -> tuple[str, str] | None:
-    """Return the set, with a group if there is one, and `<phase>/<measure>`; None for a metric without a set."""
+class _SetMetric(NamedTuple):
+    """Metric of an evaluation set."""
+
+    set: str  # with a group if there is one
+    name: str  # `<phase>/<measure>`
+
+
+def _split(metric: str) -> _SetMetric | None:
+    """Split a metric into its set and its name; None for a metric without a set."""
     name = record.parse_metric(metric)
     if name is None or name.set is None:
         return None
-    return name.measured_on, f"{name.phase}/{name.measure}"
+    return _SetMetric(name.measured_on, f"{name.phase}/{name.measure}")
 
 
 def _read_parquet(content: bytes) -> pd.DataFrame:

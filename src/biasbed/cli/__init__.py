@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from biasbed import __version__
 from biasbed.cli import usage
@@ -47,32 +47,37 @@ Flags = dict[str, str]
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One sub-command. What it needs is named as `module:name`, and imported when it is asked for."""
+    """Sub-command. Its parts are named as `module:name`, and only imported when they are needed."""
 
-    help: str
-    run: str  # called with the options, or with the flags where some are another's; may return an exit code
-    options: str  # class of its settings
-    shared: Container[str] = ()  # settings of `train` that it takes too
-    chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry of what brings more settings
-    positional: tuple[str, ...] = ()  # settings that words without a name are values of; the last one takes the rest
-    is_light: bool = False  # needs none of the packages of the extra `train`
-    filled_in_by: str = ""  # makes flags say what they leave to others, before choices are looked up
+    help: str  # one line
+    # Function of the options, or of the flags if some settings are not the command's own. It may return an exit code.
+    run: str
+    options: str  # class of its own settings
+    shared: Container[str] = ()  # settings of `train` that it also takes
+    chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry, whose choice adds more settings
+    positional: tuple[str, ...] = ()  # settings whose values may be words without a name; the last one takes the rest
+    is_light: bool = False  # True: it needs no package of the extra `train`
+    filled_in_by: str = ""  # function that adds choices to the flags which they name indirectly, as by a table
 
     def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
-        """Return the command's settings by dotted name. With flags, add those that their choices bring."""
+        """Return the command's settings by dotted name. With flags, add the settings of the choices in them."""
         shared = {name: spec for name, spec in specs(Config).items() if name in self.shared}
         always = {**shared, **specs(resolve_name(self.options))}
         if flags is None:
             return always
-        filled_in = resolve_name(self.filled_in_by)(flags) if self.filled_in_by else flags
+        if self.filled_in_by:
+            flags = resolve_name(self.filled_in_by)(flags)
         brought: dict[str, Spec] = {}
         for name, registry in self.chooses.items():
-            named = filled_in.get(name, "auto")
-            choice = always[name].default if named == "auto" else named
-            brought |= {} if choice == "none" else resolve_name(registry).own_settings(choice)
+            choice = flags.get(name, "auto")
+            if choice == "auto":
+                choice = always[name].default
+            if choice != "none":
+                brought |= resolve_name(registry).own_settings(choice)
         return {**brought, **always}
 
     def __call__(self, flags: Flags) -> int:
+        """Run the command and return its exit code. Raises UsageError for wrong flags before heavy imports."""
         for choice, registry in self.chooses.items():
             if flags.get(choice, "auto") not in ("auto", "none"):
                 resolve_name(registry).refuse_unknown(flags[choice])
@@ -83,15 +88,15 @@ class EntryPoint:
             options = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
         with without_collection():
             command = resolve_name(self.run)
-        done = command(options)
-        return done if isinstance(done, int) else 0
+        result = command(options)
+        return result if isinstance(result, int) else 0
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
 def run_tests(options: TestOptions) -> None:
-    """Become pytest."""
+    """Replace this process by pytest on the tests of this checkout. Raises UsageError without a checkout."""
     root = Path(__file__).resolve().parents[3]
     if not (root / "tests").is_dir():
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
@@ -189,7 +194,7 @@ CORE: Mapping[str, EntryPoint] = {
 COMMANDS: Offered[EntryPoint] = Offered("command", CORE)
 
 
-WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method
+WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take the settings of a method (`hparams.`)
 
 
 # --- reading the command line -----------------------------------------------------------------------------------------
@@ -223,45 +228,63 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
             hint = _owner(flag, command, settings) or nearest(flag, settings)
             listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
             raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
-        flags[flag] = value if joined else _value(flag, rest)
+        flags[flag] = value if joined else _take_value(flag, rest)
     return flags
 
 
 def _take_word(flags: dict[str, str], positional: Sequence[str], word: str) -> None:
-    """Give a word without a name to the first of these settings that has no value yet, or add it to the last one's."""
-    name = next((name for name in positional if name not in flags), positional[-1])
-    flags[name] = f"{flags[name]},{word}" if name in flags else word
+    """Make a word without a name the value of the first of these settings without one, or add it to the last one's."""
+    for name in positional:
+        if name not in flags:
+            flags[name] = word
+            return
+    flags[positional[-1]] += f",{word}"
 
 
-def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> tuple[Flags, list[str]]:
-    """Return (flags that are settings, the last of each; all other words). Raises UsageError without a value."""
-    flags, rest, left = {}, [], list(arguments)
+class _ReadArguments(NamedTuple):
+    """Arguments of a command."""
+
+    flags: Flags  # values of known settings; of a repeated setting the last
+    rest: list[str]  # all other words
+
+
+def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> _ReadArguments:
+    """Separate the flags of known settings from all other words. Raises UsageError for a flag without a value."""
+    flags: Flags = {}
+    rest: list[str] = []
+    left = list(arguments)
     while left:
         word = left.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or flag not in settings:
             rest.append(word)
         else:
-            flags[flag] = value if joined else _value(flag, left, settings[flag].type is bool)
-    return flags, rest
+            flags[flag] = value if joined else _take_value(flag, left, settings[flag].type is bool)
+    return _ReadArguments(flags, rest)
 
 
-def _value(flag: str, left: list[str], is_switch: bool = False) -> str:
-    """Take the word after a flag and return it; a switch without one is `yes`.
+def _take_value(flag: str, left: list[str], is_switch: bool = False) -> str:
+    """Remove the word after a flag from `left` and return it; a switch without a value is `yes`.
 
-    Raises UsageError if there is none, or if it is another flag.
+    Raises UsageError if there is no word, or if it is another flag.
     """
-    if not left or left[0].startswith("--"):
-        if is_switch:
-            return "yes"
-        raise UsageError(f"--{flag} needs a value" + (f"; one that begins with -- as --{flag}=<value>" if left else ""))
-    return left.pop(0)
+    if left and not left[0].startswith("--"):
+        return left.pop(0)
+    if is_switch:
+        return "yes"
+    hint = f"; one that begins with -- as --{flag}=<value>" if left else ""
+    raise UsageError(f"--{flag} needs a value{hint}")
 
 
 def _is_typo(word: str, command: EntryPoint, settings: Mapping[str, Spec], flags: Flags) -> bool:
-    """Return True if a setting of every choice was meant: then no choice has to be imported, which takes seconds."""
-    is_own = any(":" in flags.get(choice, "") for choice in command.chooses)  # may call its settings as it likes
-    return not is_own and bool(difflib.get_close_matches(word[2:].partition("=")[0], settings, n=1, cutoff=0.8))
+    """Return True if an unknown flag is similar to a setting: then no choice is imported, which takes seconds.
+
+    A user's own suite or launcher may have a setting of any name, so that it is always imported.
+    """
+    if any(":" in flags.get(choice, "") for choice in command.chooses):
+        return False
+    name = word[2:].partition("=")[0]
+    return bool(difflib.get_close_matches(name, settings, n=1, cutoff=0.8))
 
 
 def _is_hparam(name: str, word: str) -> bool:
@@ -269,7 +292,7 @@ def _is_hparam(name: str, word: str) -> bool:
 
 
 def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
-    """Return `; it is one of suite=biasbed` if another choice would bring this setting; else nothing."""
+    """Return `; it is one of suite=biasbed` if another choice has this setting; empty otherwise."""
     if find_near_name(flag, settings):
         return ""
     for choice, registry_name in command.chooses.items():
@@ -281,7 +304,7 @@ def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
 
 
 def _help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
-    """Return the help of a command, with the values that its other words choose."""
+    """Return the help of a command. flags, rest: the command's other arguments, which may choose suite and method."""
     command = COMMANDS[name]
     settings = command.settings(flags if set(command.chooses) & set(flags) else None)
     more = dict(zip(rest[::2], rest[1::2], strict=False))
@@ -294,13 +317,14 @@ def _help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
 
 
 def _overview() -> str:
+    """Return the list of all commands."""
     lines = [f"biasbed {__version__}: does a training method make an image classifier rely less on texture?", ""]
     lines += [f"  biasbed {name:10} {command.help}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "biasbed <command> --help says what a command takes, --help all every setting."])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
+    """Run a command and return its exit code: 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     commands.note_launcher()
     yield_while_waiting()
@@ -308,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             handle_signals()
             shorten_warnings()
-        _refuse_no_text(typed)
+        _refuse_invalid_text(typed)
         if not typed:
             print(_overview())
             raise UsageError("no command was given")
@@ -332,11 +356,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"biasbed: {lacks_extra(str(error.name))}", file=sys.stderr)
         return UsageError.exit_code
-    except BrokenPipeError:  # whoever reads our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # not a user's to mend: we opened a wrong file
+        if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # a bug of biasbed's, not of the machine or the user
             _show_traceback(type(error), error, error.__traceback__)
         print(f"biasbed: {places.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
@@ -346,14 +370,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("biasbed: there is no home folder for a path that begins with ~: write it whole", file=sys.stderr)
         return UsageError.exit_code
     except KeyboardInterrupt as error:
-        ignore_first_signal()  # here, where it is being handled: between here and the end it would be raised again
+        ignore_first_signal()  # first of all, as it would be raised again
         ended_by = signal_of(error)
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
             reason = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
             print(f"biasbed: {reason}{_again(typed)}", file=sys.stderr)
         return 128 + int(ended_by)
     finally:
-        ignore_first_signal()  # all is done: what ends this process now has not ended its work
+        ignore_first_signal()  # the work is done, and a signal does not change its exit code any more
 
 
 def run() -> NoReturn:
@@ -373,21 +397,21 @@ CONTINUED = ("main", "train", "benchmark", "sweep", "evaluate", "prepare", "repr
 
 
 def _again(arguments: Sequence[str]) -> str:
-    """`; to go on: <the same command>`, as it was typed, of those that go on where they were cut off."""
+    """Return `; to go on: <the same command>` for a command that can be continued; empty for others."""
     if not arguments or arguments[0] not in CONTINUED:
         return ""
     return f"; to go on: {commands.typed_again(arguments)}"
 
 
-def _refuse_no_text(arguments: Sequence[str]) -> None:
-    """UsageError for a word that could be neither recorded nor shown, as a path with bytes that are no UTF-8."""
+def _refuse_invalid_text(arguments: Sequence[str]) -> None:
+    """Raise UsageError for a word that is not valid UTF-8: it could be neither recorded nor shown."""
     wrong = next((word for word in arguments if not is_text(word)), None)
     if wrong is not None:
         raise UsageError(f"{wrong!a} is no UTF-8: rename what it names")
 
 
 def _show(flag: str, *more: str) -> int:
-    """Answer a question about the program itself; UsageError where there is more to it."""
+    """Print the overview or the version, and return the exit code. Raises UsageError for words after the flag."""
     if more:
         raise UsageError(f"unexpected word '{more[0]}' after {flag}; of a command: biasbed <command> --help")
     print(f"biasbed {__version__}" if flag == "--version" else _overview())
@@ -396,7 +420,10 @@ def _show(flag: str, *more: str) -> int:
 
 @contextlib.contextmanager
 def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
-    """Under `mlflow run`, which has opened a run for this command: what names it; and have it say what goes wrong."""
+    """Yield a function that names the run of `mlflow run` after the command's flags; note a failure in that run.
+
+    Without `mlflow run`, the function does nothing.
+    """
     if not commands.is_launched():
         yield lambda flags: None
         return

@@ -34,7 +34,7 @@ def first_sentence(documented: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the first sentence of a text; the point of an abbreviation ends none."""
+    """Return the first sentence of a text, without its point. The point of `et al.` does not end it."""
     return re.split(r"(?<!al)\. (?=[A-Z])", text)[0].removesuffix(".")
 
 
@@ -66,6 +66,7 @@ def _sets() -> Lines:
 
 
 def _presets() -> Lines:
+    """Yield each preset, with the methods and suites that have it."""
     from biasbed import algorithms
     from biasbed.suites import REGISTRY
 

@@ -1,7 +1,7 @@
-"""Text of `biasbed <command> --help`: what people change first, as the named suite and method would use it.
+"""Text of `biasbed <command> --help`.
 
-`--help` has these settings, `--help all` every one, by group. Where a suite, a method or a preset is named, the values
-are those that such a training would have; only `init` loads a library for them.
+`--help` lists the settings that people change first, `--help all` every one, by group. If the command names a suite, a
+method or a preset, the values are those that such a training would have; only `init` loads a library for them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import textwrap
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
+from typing import NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, flatten, specs, word
 
 WIDTH = 110
-COLUMN = 28  # where the help begins
+COLUMN = 28  # column in which the help of a setting begins
+# Settings that people change first, by command.
 FIRST: Mapping[str, Sequence[str]] = {
     "main": ("seeds", "quick", "output_dir", "workers", "retries", "launcher"),
     "train": (
@@ -43,7 +45,7 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("report", "output_dir"),
     ),
 }
-DECIDES = ("suite", "algorithm", "preset")  # named with `train --help`, they bring values of their own
+DECIDES = ("suite", "algorithm", "preset")  # settings of `train` that change the values of others
 GENERAL = "general"
 GROUPS = {"optim": "optimizer", "augment": "augmentation", "preprocess": "preprocessing", "hparams": "the method's own"}
 
@@ -57,21 +59,25 @@ def text(
     names: Mapping[str, Iterable[str]],
     brought: Sequence[str] = (),
 ) -> str:
-    """Return the help of a command. settings: its own, by dotted name; names: choices of settings that name something.
+    """Return the help of a command.
 
-    brought: those of the settings that something named has brought with it, which are always shown.
-
-    UsageError where what is named does not fit.
+    about: one line on the command. settings: its settings by dotted name. flags: those that were given with `--help`.
+    is_all: list every setting. names: setting -> names that may be its value. brought: settings that a named suite,
+    launcher or format adds, which are always listed. Raises UsageError if the flags do not fit together.
     """
     settings, values = dict(settings), {name: spec.default for name, spec in settings.items()}
-    own_settings: dict[str, Spec] = {}
+    method_settings: Mapping[str, Spec] = {}
     if command == "train" and set(DECIDES) & set(flags):
-        own_settings, resolved = _resolved(flags)
-        settings, values = {**settings, **own_settings}, {**values, **resolved}
+        resolved = _resolve(flags)
+        method_settings = resolved.method_settings
+        settings |= method_settings
+        values |= resolved.values
     first = [name for name in FIRST.get(command, ()) if name in settings]
     first = first or [name for name in settings if name not in brought]
-    more = [name for name in settings if name not in first] if is_all else [*brought, *own_settings]
-    shown = [*first, *more]
+    if is_all:
+        shown = [*first, *(name for name in settings if name not in first)]
+    else:
+        shown = [*first, *brought, *method_settings]
     lines = [f"biasbed {command}: {about}", ""]
     for title, members in _groups(shown, first, brought).items():
         lines.append(f"{title}:")
@@ -84,18 +90,26 @@ def text(
     return "\n".join([*lines, *_notes(command, flags)])
 
 
-def _resolved(flags: Mapping[str, str]) -> tuple[dict[str, Spec], dict[str, object]]:
-    """Return (the method's own settings, values by name) of a training with these flags."""
+class _Resolved(NamedTuple):
+    """Settings of a training."""
+
+    method_settings: Mapping[str, Spec]  # the method's own, by dotted name
+    values: Mapping[str, object]  # of all settings
+
+
+def _resolve(flags: Mapping[str, str]) -> _Resolved:
+    """Return the settings that a training with these flags would have."""
     from biasbed import algorithms
     from biasbed.training.resolve import resolve, resolve_declared
 
-    config = (resolve if "init" in flags else resolve_declared)(dict(flags))
+    resolve_config = resolve if "init" in flags else resolve_declared
+    config = resolve_config(dict(flags))
     hparams = specs(algorithms.REGISTRY.declare(config.algorithm).HParams)
-    return {f"hparams.{name}": spec for name, spec in hparams.items()}, flatten(config)
+    return _Resolved({f"hparams.{name}": spec for name, spec in hparams.items()}, flatten(config))
 
 
 def _groups(shown: Sequence[str], first: Sequence[str], brought: Sequence[str]) -> dict[str, list[str]]:
-    """Return the settings by the title that they stand under."""
+    """Return the settings by the titles of their groups."""
     groups: dict[str, list[str]] = {}
     for name in shown:
         prefix = name.partition(".")[0] if "." in name else GENERAL
@@ -105,13 +119,14 @@ def _groups(shown: Sequence[str], first: Sequence[str], brought: Sequence[str]) 
     return groups if len(groups) > 1 else {"settings": list(shown)}
 
 
-def _setting_lines(called: str, spec: Spec, value: object, names: Mapping[str, Iterable[str]]) -> list[str]:
-    choices = list(names.get(called, ()))
-    about = spec.help + (f": {', '.join(choices)}" if choices else "")
-    name = f"--{called} {kind(spec.type)}"
+def _setting_lines(setting: str, spec: Spec, value: object, names: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the lines on a setting: flag and type, then help, choices and value in the second column."""
+    choices = list(names.get(setting, ()))
+    about = f"{spec.help}: {', '.join(choices)}" if choices else spec.help
+    name = f"--{setting} {kind(spec.type)}"
     if len(name) > COLUMN - 4 and "|" in name:
         about += f" ({kind(spec.type).replace('|', ', ')})"
-        name = f"--{called} NAME"
+        name = f"--{setting} NAME"
     body = textwrap.wrap(f"{about} [{word(value)}]", WIDTH - COLUMN, break_long_words=False, break_on_hyphens=False)
     if len(name) > COLUMN - 4:
         return [f"  {name}", *(" " * COLUMN + line for line in body)]
@@ -119,22 +134,26 @@ def _setting_lines(called: str, spec: Spec, value: object, names: Mapping[str, I
 
 
 def kind(type_: object) -> str:
-    """Return what may stand for a value: `N`, `X`, `yes|no`, `a|b`, `A,B`."""
-    options = [type_] if typing.get_origin(type_) in (None, tuple, typing.Literal) else list(typing.get_args(type_))
-    return "|".join(dict.fromkeys(_kind(option) for option in options))
+    """Return the placeholder of a type's values: `N`, `X`, `yes|no`, `a|b`, `N,N,...`."""
+    is_union = typing.get_origin(type_) not in (None, tuple, typing.Literal)
+    members = typing.get_args(type_) if is_union else (type_,)
+    return "|".join(dict.fromkeys(map(_kind, members)))
 
 
 def _kind(type_: object) -> str:
+    """Return the placeholder of a type that is no union."""
     if typing.get_origin(type_) is typing.Literal:
         return "|".join(map(word, typing.get_args(type_)))
     if typing.get_origin(type_) is typing.Annotated:
         return kind(typing.get_args(type_)[0])
     if typing.get_origin(type_) is tuple:
-        return ",".join([_kind(typing.get_args(type_)[0])] * 2) + ",..."
+        part = _kind(typing.get_args(type_)[0])
+        return f"{part},{part},..."
     return {int: "N", float: "X", bool: "yes|no", NoneType: "none"}.get(type_, "NAME")  # type: ignore[call-overload]
 
 
 def _notes(command: str, flags: Mapping[str, str]) -> list[str]:
+    """Return the last lines of a command's help, which say where more settings are described."""
     if command == "train" and not set(DECIDES) & set(flags):
         return [
             "In brackets is what holds where neither suite nor method sets it. What these use, and the method's own",
@@ -145,8 +164,16 @@ def _notes(command: str, flags: Mapping[str, str]) -> list[str]:
     return []
 
 
-def split_help(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
-    """Return (other words, True if help is asked for, True if for all settings). Raises UsageError for a stray word."""
+class HelpRequest(NamedTuple):
+    """Arguments of a command that may ask for help."""
+
+    rest: list[str]  # the arguments without `--help` and `--help all`
+    is_asked: bool  # help is asked for
+    is_all: bool  # help on every setting
+
+
+def split_help(arguments: Sequence[str]) -> HelpRequest:
+    """Take `--help` and `--help all` out of a command's arguments. Raises UsageError for a word beside them."""
     rest, is_asked, is_all = [], False, False
     for position, argument in enumerate(arguments):
         before = arguments[position - 1] if position else ""
@@ -158,4 +185,4 @@ def split_help(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
             rest.append(argument)
     if is_asked and rest and not rest[0].startswith("--"):
         raise UsageError(f"unexpected word '{rest[0]}': --help, or --help all for every setting")
-    return rest, is_asked, is_all
+    return HelpRequest(rest, is_asked, is_all)

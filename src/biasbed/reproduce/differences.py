@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from biasbed import record
 from biasbed.reproduce.original import Original
 
-PACKAGES = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "simplejpeg", "biasbed")  # that make numbers
+# Packages that change numbers.
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "simplejpeg", "biasbed")
 HEADER = re.compile(
     r"python (?P<python>\S+) on (?P<platform>.*)\n"
     r"processor (?P<processor>.*), torch threads (?P<threads>\d+)\n"
@@ -28,12 +29,12 @@ TAG_NAMES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """Recorded and present value of one property; empty if unknown."""
+    """Property of a run and of this machine, with both values; empty if unknown. They may be equal."""
 
     name: str
-    there: str
+    there: str  # as recorded
     here: str
-    shown: bool = True  # on the terminal, if the values differ; the file has all
+    shown: bool = True  # False: a difference is only in the file, not on the terminal
 
     @property
     def same(self) -> bool:
@@ -43,7 +44,8 @@ class Difference:
 def environment(text: str) -> dict[str, str]:
     """Return the entries of an `environment.txt` by name: python, platform, ..., and `package <name>`."""
     entries = {}
-    if match := HEADER.match(text):
+    match = HEADER.match(text)
+    if match:
         entries = {name: value or "" for name, value in match.groupdict().items()}
     for line in text.splitlines():
         name, is_package, version = line.partition("==")
@@ -74,6 +76,7 @@ def _uncommitted(there: str, here: str) -> Difference:
 
 
 def _compare_environments(there: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    """Yield a property for each entry of two environments, as `environment` returns them."""
     labels = {"cuda": "CUDA", "cudnn": "cuDNN", "devices": "GPUs", "capability": "CPU instructions"}
     for name in ("python", "platform", "processor", "capability", "devices", "cuda", "cudnn"):
         yield Difference(labels.get(name, name), there.get(name, ""), now.get(name, ""))

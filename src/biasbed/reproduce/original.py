@@ -40,10 +40,10 @@ class Original:
         return "evaluate" if self.tag(record.WEIGHTS) else "train"
 
     def settings(self, changes: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that repeat the run, as text. changes: values that replace the run's.
+        """Return the settings that repeat the run, as on a command line. changes: values that replace the run's.
 
-        Changes of settings that the run's code does not have are ignored. `preset` is left out, because the settings
-        that it sets are listed themselves.
+        Changes of settings that the run does not have are ignored. `preset` is left out, as the run's settings include
+        its values.
         """
         values = {name: word(value) for name, value in self.config.items() if name != "preset"}
         return values | {name: value for name, value in changes.items() if name in self.config}

@@ -18,8 +18,8 @@ METRIC_HEAD = ("metric", "recorded", "here", "difference", "spread", "limit", "v
 DIFFERENCE_HEAD = ("", "recorded", "here")
 
 
-def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, str]]:
-    """Return the rows of the differences that are shown."""
+def difference_rows(differences: Iterable[Difference]) -> TableRows:
+    """Return a table's rows (name, recorded, here) of the differences that are shown."""
     rows = []
     for difference in differences:
         if difference.shown and not difference.same:
@@ -27,8 +27,8 @@ def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, s
     return rows
 
 
-def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
-    """Return the rows of the metrics that decide."""
+def metric_rows(rows: Iterable[Compared]) -> TableRows:
+    """Return a table's rows (`METRIC_HEAD`) of the metrics that decide."""
     texts: list[tuple[str, ...]] = []
     for row in rows:
         if row.decides:
@@ -50,7 +50,8 @@ def conclusion(rows: Sequence[Compared]) -> str:
     text = f"{verdict} ({_count(deciding, verdict)} of {len(deciding)} metrics that decide"
     unequal = [row.metric for row in rows if not row.decides and row.verdict != BIT_EQUAL]
     if verdict == BIT_EQUAL and unequal:
-        text += f"; not equal among the others: {', '.join(unequal[:5])}{', ...' * (len(unequal) > 5)}"
+        more = ", ..." if len(unequal) > 5 else ""
+        text += f"; not equal among the others: {', '.join(unequal[:5])}{more}"
     seeds = max((row.seeds for row in deciding), default=0)
     if verdict in (WITHIN, DIFFERENT):
         text += f"; the spread is that of {seeds} other seeds"

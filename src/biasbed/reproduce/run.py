@@ -1,7 +1,8 @@
-"""Command `reproduce`: shows the differences to here, trains a tracked run again, and gives a verdict per metric.
+"""Command `reproduce`: trains a tracked run again, and gives a verdict per metric.
 
-The second training writes to a folder of its own, without a server. When it is complete, it is sent as a run of its own
-kind, so that no study and no analysis counts it. An interrupted training is continued by the same command.
+It first prints how code, data and machine differ from the recorded ones. The second training writes to a folder of its
+own, without a server. When it is complete, it is sent as a run of its own kind, so that no study and no analysis counts
+it. Repeating the command continues an interrupted training.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def reproduce(options: ReproduceOptions) -> int:
         print(_introduction(plan), flush=True)
         _refuse_others(options, plan)
         run_id = take_run_id()
-        folder = _trained(plan, uri)
+        folder = _train(plan, uri)
         return _conclude(plan, folder, uri, run_id, options.alpha)
 
 
@@ -66,13 +67,17 @@ def reproduce(options: ReproduceOptions) -> int:
 
 
 def _home(uri: str, options: ReproduceOptions) -> Path:
+    """Return the folder of all runs."""
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().resolve()
     return places.home(uri)
 
 
 def _vouched_kinds(options: ReproduceOptions, original: Original) -> dict[str, str]:
-    """Return method and suite. A user's own must be named in the options: no file that a server names is imported."""
+    """Return the names of method and suite. Raises UsageError for a user's own that the options do not name.
+
+    A file that a server names is never imported.
+    """
     where, config = f"run {original.id}", original.config
     algorithm = algorithms.REGISTRY.vouched(config.get("algorithm"), options.algorithm, where)
     suite = suites.REGISTRY.vouched(config.get("suite", Config.suite), options.suite, where)
@@ -80,7 +85,7 @@ def _vouched_kinds(options: ReproduceOptions, original: Original) -> dict[str, s
 
 
 def _plan(options: ReproduceOptions, original: Original, kinds: Mapping[str, str], root: Path) -> Reproduction:
-    """Settle how the run is repeated here, and compare it with the original before anything starts."""
+    """Plan the training that repeats the run here, and compare it with the original. Nothing is started."""
     changes = {**kinds, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
     settings = original.settings({**options.places, **changes})
     try:
@@ -110,7 +115,7 @@ def _describe(settings: Mapping[str, str], command: str) -> dict[str, str]:
 
 
 def _introduction(plan: Reproduction) -> str:
-    """Return the lines that a user sees first: what is repeated, on what, and what differs here."""
+    """Return the text that is printed first: the run, its device, and the differences between there and here."""
     original, settings = plan.original, plan.settings
     count = threads(original)
     lines = [
@@ -154,13 +159,13 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
 # --- the training -----------------------------------------------------------------------------------------------------
 
 
-def _trained(plan: Reproduction, uri: str) -> RunFolder:
-    """Return the finished training, which an interrupted command may have left."""
+def _train(plan: Reproduction, uri: str) -> RunFolder:
+    """Train, unless an interrupted command has left the finished training; return its folder."""
     folder = _find_finished(plan)
     if folder is None:
         variables = {"MLFLOW_TRACKING_URI": uri}
         count = threads(plan.original)
-        if count:  # sums over a batch depend on how many threads share them
+        if count:  # sums over a batch depend on the number of threads
             variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
         exit_code = run_command(plan.original.command, plan.settings, variables)
         folder = _find_finished(plan)

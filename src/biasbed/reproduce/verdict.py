@@ -61,7 +61,7 @@ def compare(
     others: curves of further seeds, for the spread.
     """
     deciding, best_steps = _deciding(protocol, first), (best_step(protocol, first), best_step(protocol, second))
-    rows = [_compared(name, name in deciding, first, second, best_steps) for name in first]
+    rows = [_compare_metric(name, name in deciding, first, second, best_steps) for name in first]
     rows.sort(key=lambda row: not row.decides)
     tested = []
     for number, row in enumerate(rows):
@@ -104,10 +104,10 @@ def _deciding(protocol: record.Protocol, history: Curves) -> set[str]:
     return names
 
 
-def _compared(
+def _compare_metric(
     name: str, decides: bool, first: Curves, second: Curves, best_steps: tuple[int | None, int | None]
 ) -> Compared:
-    """Return a metric's row without spread: values, and equality by epoch."""
+    """Return a metric's row without spread: values at the best steps of both trainings, and equal epochs."""
     there, here = first[name], second.get(name, {})
     equal, differences = 0, []
     for step in there:
@@ -155,6 +155,7 @@ def _value_at(curve: Mapping[int, float], step: int | None) -> float:
 
 
 def _holm(p: Sequence[float]) -> list[float]:
+    """Return the p-values with Holm's correction."""
     import numpy as np
 
     from biasbed.analysis.statistics.exact import holm
