@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms
-from biasbed.algorithms.base import Algorithm, Load, Progress, Setup, TrainData
+from biasbed.algorithms.base import Algorithm, MakeModule, Progress, Setup, TrainData
 from biasbed.algorithms.make import find_roles
 from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
@@ -206,7 +206,7 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         made.append(_filled(build(name, outputs, **how), next(numbers), dtype, noise))
         return made[-1]
 
-    def load(load_module: Load) -> nn.Module:
+    def load(load_module: MakeModule) -> nn.Module:
         made.append(_filled(load_module(backbone, "scratch"), next(numbers), dtype, noise))
         return made[-1]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from biasbed.data.source import MemorySource
 from biasbed.errors import Failure
 from biasbed.plugins.deepaug.cae_network import CAETraining, train_cae
-from biasbed.plugins.deepaug.edsr_network import EDSRTraining, shrunk, train_edsr
+from biasbed.plugins.deepaug.edsr_network import EDSRTraining, shrink_to_quarter, train_edsr
 from biasbed.prepare.fit import fit, patches, rate_factor, shuffle_rows
 
 
@@ -159,5 +159,5 @@ def test_networks_learn(kind: str) -> None:
             uniform = torch.rand(8, network.latent_channels, 4, 4, generator=torch.Generator().manual_seed(0))
             made = network(images, uniform)
         else:
-            made = network(shrunk(255 * images)) / 255
+            made = network(shrink_to_quarter(255 * images)) / 255
     assert (made - images).square().mean() < 0.4 * images.var()
