@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ def find_set_meanings(table: ScoreTable) -> dict[int, Meaning]:
     meanings = _backbones_as_parts(meanings, table.notes)
     if table.settings.blocks is None:
         _refuse_numbered(table, meanings)
+        _refuse_crossed(table, meanings)
     by_path = dict(zip(paths, _with_user_blocks(table, meanings), strict=True))
     by_set = {of_set: by_path[table.paths[of_set]] for of_set in table.sets}
     _refuse_unlike(table, by_set)
@@ -115,7 +117,8 @@ def _backbones_as_parts(meanings: list[Meaning], notes: list[str]) -> list[Meani
     """Return the meanings as parts of one data set, which the table does not name, if all names are backbones."""
     names = [meaning.dataset for meaning in meanings]
     are_backbones = all(say.BACKBONES.search(name) and not say.OF_DATA.search(name) for name in names)
-    if any(meaning.block or meaning.metric for meaning in meanings) or not are_backbones or len(meanings) < 2:
+    is_alike = not any(meaning.block for meaning in meanings) and len({meaning.metric for meaning in meanings}) == 1
+    if not is_alike or not are_backbones or len(meanings) < 2:
         return meanings
     notes.append("backbones stand for one data set: they count once (`blocks` as none counts each)")
     return [replace(meaning, block=ONE_SET) for meaning in meanings]
@@ -134,6 +137,20 @@ def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
         f"{table.body.grid.source}: {listed(names, 3)} may be data sets or parts of one: say blocks=none if each "
         f"counts, or blocks={stems.pop()}={','.join(names[:2])},... if they count once"
     )
+
+
+def _refuse_crossed(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
+    """Raise UsageError for `CUB R18`, `CUB R50`, `Cars R18` and `Cars R50`: which word is the data set?"""
+    names = [meaning.dataset for meaning in meanings if not meaning.block]
+    pairs = [name.split() for name in names]
+    if any(len(pair) != 2 or say.OF_DATA.search(" ".join(pair)) for pair in pairs):
+        return
+    firsts, seconds = Counter(first for first, _ in pairs), Counter(second for _, second in pairs)
+    if len(set(names)) == len(names) and min((*firsts.values(), *seconds.values(), 2), default=0) > 1 < len(seconds):
+        raise UsageError(
+            f"{table.body.grid.source}: {listed(names, 4)} are pairs of words, of which one may be the data set: say "
+            f"blocks=none if each counts, or blocks={next(iter(firsts))}={','.join(names[:2])},... if they count once"
+        )
 
 
 def _refuse_unlike(table: ScoreTable, meanings: dict[int, Meaning]) -> None:

@@ -65,6 +65,27 @@ def turned_signs(scores: Sequence[Score], body: Body) -> tuple[list[Score], str]
     return result, f"higher is better on {names}: all differences are below 0, and 0 is none (`lower` says otherwise)"
 
 
+def errors_by_top_5(scores: Sequence[Score]) -> tuple[list[Score], str]:
+    """Return the scores with lower as better where top-5 numbers are below top-1 numbers, and a note."""
+    tops: dict[str, dict[tuple[str, str, str], float]] = {"1": {}, "5": {}}
+    for score in scores:
+        match = re.fullmatch(r"top[-_ @]?([15])", say.without_unit(score.metric).strip(), re.I)
+        if match:
+            dataset = "" if score.dataset == score.metric else score.dataset
+            tops[match[1]][score.method, score.seed, dataset] = score.value
+    pairs = [(value, tops["5"][key]) for key, value in tops["1"].items() if key in tops["5"]]
+    if not pairs or not all(top_1 > top_5 for top_1, top_5 in pairs):
+        return list(scores), ""
+    result = []
+    for score in scores:
+        is_top = bool(re.match(r"top[-_ @]?[15]", score.metric, re.I))
+        result.append(score._replace(direction="no") if is_top else score)
+    return (
+        result,
+        "lower is better on top-1 and top-5: they are errors, as top-5 is below top-1 (`lower` says otherwise)",
+    )
+
+
 def contradicted_by_bold(scores: Sequence[Score]) -> str:
     """Return a note on data sets whose bold number is the worst of all in the direction that they are read in."""
     by_set: dict[tuple[str, str, str], list[Score]] = {}

@@ -118,7 +118,8 @@ def _lowered(match: re.Match[str]) -> str:
     before = _TAG.sub("", match.string[: match.start()])
     is_note = tag == "sup" and bool(_ONLY_LETTERS.fullmatch(text))
     if not (_NUMBER_BEFORE.search(before) and (is_note or _ONLY_NUMBER.fullmatch(text))):
-        return text
+        is_word = len(text) > 2 and text.isalpha() and before[-1:].isalnum()
+        return f" {text}" if is_word else text  # `AP<sup>test</sup>`
     return f" ±{text} " if tag == "sub" else " "  # a number above a number marks a footnote
 
 

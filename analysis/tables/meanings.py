@@ -355,9 +355,9 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
 
 
 def _are_levels(names: Sequence[str]) -> bool:
-    """Return True for names like 15 %, K=4 and 5-shot, or 0, 1, 2, ...: levels of a setting, numbered domains."""
+    """Return True for names like 15 %, K=4, 5-shot and 250: levels of a setting, numbered domains."""
     distinct = list(dict.fromkeys(names))
-    is_numbering = distinct in ([str(first + n) for n in range(len(distinct))] for first in (0, 1))
+    is_numbering = all(map(str.isdigit, distinct))
     num_levels = sum(
         say.is_shots(name) or bool(_LEVEL.fullmatch(name)) for name in distinct
     )  # beside them, the whole: `Full`

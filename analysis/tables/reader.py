@@ -11,7 +11,7 @@ from biasbed.analysis.tables import checks
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import suspect_swap
 from biasbed.analysis.tables.column_meanings import find_line_meanings, find_measures, find_set_meanings
-from biasbed.analysis.tables.directions import contradicted_by_bold, find_directions, turned_signs
+from biasbed.analysis.tables.directions import contradicted_by_bold, errors_by_top_5, find_directions, turned_signs
 from biasbed.analysis.tables.meanings import Meaning
 from biasbed.analysis.tables.numbers import Number, is_missing, refuse_text
 from biasbed.analysis.tables.repeats import tell_apart
@@ -167,13 +167,14 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
         checks.refuse_other_numbers([score.value for score in scores], table.hint, grid.source)
     scores = tell_apart(scores, table.body, table.columns, is_export, settings.dataset == "auto", table.notes)
     scores, turned = turned_signs(scores, table.body)
+    scores, of_errors = errors_by_top_5(scores)
     scores, note = find_directions(scores, grid.caption, grid.source)
     scores = _without_validation(scores)
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*(score[:2] for score in scores), strict=True))
     _refuse_matrix(grid.source, methods, datasets)
     contradiction = "" if settings.has_directions else contradicted_by_bold(scores)
     result = Understood(grid.source, format_name, scores, axes, table.left_out, table.notes)
-    result.notes += filter(None, (turned, note, contradiction, _lost_seeds(scores, reader.missing)))
+    result.notes += filter(None, (turned, of_errors, note, contradiction, _lost_seeds(scores, reader.missing)))
     if reader.num_intervals:
         result.notes.append(f"intervals behind {reader.num_intervals} scores are left out")
     result.notes += checks.same_numbers(result)

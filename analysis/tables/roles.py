@@ -441,7 +441,12 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return not (say.is_metric(leaf) or say.has_word(leaf, say.CLEAR_MEASURES))
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
-    if leaf and _COST.search(leaf):
+    if leaf and (_COST.search(leaf) or say.letters(leaf) in ("alpha", "beta", "tau", "temperature")):
+        return True
+    filled = [text for text in texts if text]
+    if not say.is_metric(leaf) and all(re.fullmatch(r"[0-9]+e-?[0-9]+", text, re.I) for text in filled):
+        return True
+    if say.has_word(leaf, say.VARIANTS) and not say.is_metric(leaf) and all(map(str.isdigit, filled)):
         return True
     return 2 * len(list(filter(_WITH_UNIT.fullmatch, texts))) > len(texts)
 

@@ -109,7 +109,7 @@ HIGHER = _terms(
     точность rappel précision genauigkeit exactitud
     precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
     sdr sdri snr snri sisnr sisdr sisdri pesq stoi
-    acc1 acc5 success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
+    acc1 acc5 gps gpsm success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
     """
 )
 LOWER = _terms(
@@ -118,7 +118,7 @@ LOWER = _terms(
     runtime mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe
     mpjpe pampjpe mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd
     bpc hd95 assd variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase
-    rce rmce arerr der dcf mindcf
+    rce rmce arerr der dcf mindcf gerr
     """
 )
 CLEAR_MEASURES = _terms(
@@ -140,7 +140,7 @@ _FILLERS = _terms(
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
     cal highest lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online
-    offline
+    offline kp dp keypoint pix
     """
 )
 _EXTRA = re.compile(
