@@ -1,7 +1,7 @@
 """Published results of papers as package data, imported as tracked runs and compared like any other runs.
 
-A paper that lists its runs is a `PaperOfRuns` (biasbed.py). One that prints means, with or without a spread, consists
-of `<name>.yaml`, which describes them, and `<name>.csv` with the numbers (cells.py); it needs no code. Sweeps of
+A paper that lists its runs is a `PaperOfRuns` (biasbed.py). A paper that prints means, with or without a spread, is
+`<name>.csv` with the numbers and `<name>.yaml`, which describes them (cells.py); it needs no code. Sweeps of
 DomainBed's own code are read here too (sweeps.py, sweep_runs.py).
 """
 
@@ -40,9 +40,8 @@ def find(name: str) -> Paper:
 def import_runs(source: str, tracking_uri: str = "auto") -> int:
     """Log a paper's runs to the tracking server and return how many were new; existing ones are not changed.
 
-    There is one MLflow run per selection rule, algorithm and run; for a paper without runs, per rule and row. An
-    interrupted import is completed by the next one. Raises UsageError for an unknown paper, Failure if the server
-    fails.
+    There is one MLflow run per selection rule, algorithm and run; for a paper without runs, per rule and row. The next
+    import completes an interrupted one. Raises UsageError for an unknown paper, Failure if the server fails.
     """
     from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
     from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer

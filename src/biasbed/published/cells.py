@@ -30,7 +30,7 @@ Cells = Mapping[tuple[str, str], RowCells]  # keyed by (selection, row)
 
 @dataclass(frozen=True)
 class PaperOfCells(Paper):
-    """Paper that prints means."""
+    """Paper that prints means instead of runs."""
 
     description: Description
     cells: Cells
@@ -44,7 +44,7 @@ class PaperOfCells(Paper):
         return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]
 
     def _run(self, selection: str, row: str, cells: RowCells) -> PublishedRun:
-        """Return a published row as a run without a number: scores by column, printed spreads, other measures."""
+        """Return a row of the paper as a run: scores by column, printed spreads, and other measures."""
         row_description, rule = self.description.rows.get(row), self.description.rules.get(selection)
         scores: dict[str, float] = {}
         further: dict[str, dict[str, float]] = {measure: {} for measure in measures.SUMMARY}
@@ -80,7 +80,7 @@ class PaperOfCells(Paper):
         )
 
     def _mean_summaries(self, cells: RowCells) -> dict[str, dict[str, float]]:
-        """Return number of runs and rounding of columns whose measure is a mean of others: it is rounded no more."""
+        """Return `num_runs` and `rounding` of columns whose headline is the mean of other printed measures."""
         summaries = {}
         for name, column in self.description.columns.items():
             derivation = self.description.derivations(name).get(column.measure)

@@ -1,4 +1,4 @@
-"""Display names: how papers print the names of methods and sets that one types.
+"""Display names of methods and sets, as papers print them.
 
 Answers: Where does a display name come from?
 """
@@ -17,11 +17,11 @@ FILE = "names.yaml"
 
 @functools.cache
 def load() -> Mapping[str, str]:
-    """Load our display names and those of plug-ins, keyed by the names that one types."""
+    """Return the display names, those of plug-ins included, by the names that users type."""
     text = (resources.files(__package__) / "display" / FILE).read_text(encoding="utf-8")
     return Joined("display_names", strict_yaml.parse(text, FILE))
 
 
 def display_name(name: str) -> str:
-    """Return a method's or set's name as it is printed; names that are not ours stay."""
+    """Return a method's or set's name as it is printed; a name without one stays as it is."""
     return str(load().get(name, name))

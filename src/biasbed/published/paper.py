@@ -10,13 +10,13 @@ from biasbed import record
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """One run of a paper under one selection rule; of a paper that prints no runs, a row of its table."""
+    """Run of a paper under one selection rule, or a row of its table if it prints no runs."""
 
     rule: str  # empty if the paper names none
-    n: int
-    algorithm: str  # its row in tables
-    number: str  # of the run; empty for a row
-    scores: Mapping[str, float]  # set -> its headline as it is stored; a row may lack sets
+    n: int  # number of epochs of the rule last_n; 0 for others
+    algorithm: str  # name of its row in tables
+    number: str  # number of the run; empty for a row
+    scores: Mapping[str, float]  # set -> value of its headline as stored; a row may lack sets
     further: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # measure -> set -> value
     # Values of other measures. The metrics of their spread have the measure as group.
     others: Mapping[record.MetricName, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Paper:
         raise NotImplementedError
 
     def config_hash(self, run: PublishedRun) -> str:
-        """Return the substitute of a config's hash: the same for all runs of an algorithm under one rule."""
+        """Return a hash in place of a config's: the same for all runs of an algorithm under one rule."""
         return record.digest([self.name, run.rule, run.n, run.algorithm])
 
     def run_key(self, run: PublishedRun) -> str:

@@ -26,17 +26,17 @@ MOST = len(OURS)  # models in a figure
 
 
 class DrawnObserver(NamedTuple):
-    """Observer in the figure. shares: of decisions for the shape, by category."""
+    """Observer in the figure."""
 
     name: str
-    shares: Mapping[str, float]
+    shares: Mapping[str, float]  # category -> share of decisions for the shape
     colour: str
     marker: str
     size: int
 
 
 def figure(shares: Mapping[str, Mapping[str, float]], with_published: bool) -> Figure:
-    """Return the figure of at most `MOST` models, with the published observers if asked for.
+    """Return the figure of up to `MOST` models; with_published: also of the published observers.
 
     shares: model -> category -> share of decisions for the shape.
     """

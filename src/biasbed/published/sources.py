@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 ARCHIVE = "a file that export wrote (.zip)"
 SWEEP = f"{RESULTS} of a sweep"
-TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
+TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings whose wrong files the reader of sweeps explains
 
 
 def import_source(options: ImportOptions) -> None:
-    """Import what the source is by its name or its content. Raises UsageError if it is none of the known kinds."""
+    """Import a source: an archive, a paper's name, or a sweep. Raises UsageError if it is none of these."""
     source, path = options.source, Path(options.source).expanduser()
     if source.endswith(".zip"):
         from biasbed.tracking.transfer import import_archive
@@ -38,7 +38,7 @@ def import_source(options: ImportOptions) -> None:
 
 
 def _refuse_unknown(path: Path) -> None:
-    """Raise UsageError for a file or folder that is no sweep either."""
+    """Raise UsageError for a folder without results, and for a file that is no table."""
     if path.is_dir() and next(path.rglob(RESULTS), None) is None:
         raise UsageError(f"source={path}: no results are in the folder; looked for {SWEEP}")
     if path.is_file() and path.suffix.lower() not in TABLES:

@@ -1,6 +1,6 @@
 """Import of DomainBed's sweeps as trials: protocol, tags and metrics of each job.
 
-Domains and methods get biasbed's names. Of a held-out domain the in part is reported, and the oracle looks at the out
+Domains and methods get biasbed's names. For a held-out domain the in part is reported, and the oracle uses the out
 part. The out part of a training domain validates.
 
 Answers: How does a sweep of DomainBed's own code come here?
@@ -57,7 +57,8 @@ def import_sweep(source: str, study: str = "auto") -> int:
         write(jobs, file, study, str(path.resolve()), identities)
         new = import_archive(str(file), listed=False)
     unfinished = sum(not job.is_done for job in jobs)
-    print(f"{len(jobs)} jobs in all{f', {unfinished} of them unfinished' if unfinished else ''}")
+    remark = f", {unfinished} of them unfinished" if unfinished else ""
+    print(f"{len(jobs)} jobs in all{remark}")
     for name in studies:
         print(f"to analyse them: {commands.typed('analyze', {'study': name})}", flush=True)
     return new
@@ -75,9 +76,9 @@ def _studies_of_trials(uri: str) -> dict[str, str]:
 def write(
     jobs: Sequence[SweepJob], file: Path, study: str, source: str, identities: Sequence[str] | None = None
 ) -> None:
-    """Write a file of runs, as `export` does; `identities` are their ids, one a job. Defaults to hashes of the jobs.
+    """Write the jobs as an archive of runs, as `export` does. identities: their ids; by default hashes of the jobs.
 
-    Raises UsageError if jobs of one data set have unlike domains.
+    Raises UsageError if jobs on one data set have different domains.
     """
     identities = [_identity(job) for job in jobs] if identities is None else identities
     paper = cells.read(PAPER)
@@ -102,8 +103,8 @@ def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
     domains = [(column.domain, column.aliases) for column in paper.sets if column.block == data]
     if len(domains) != len(job.envs):
         domains = [(f"env{env}", ()) for env in job.envs]
-    ins = [_set(data, domain, aliases) for domain, aliases in domains]
-    outs = [_set(data, domain, aliases, record.OUT_PART) for domain, aliases in domains]
+    ins = [_make_set(data, domain, aliases) for domain, aliases in domains]
+    outs = [_make_set(data, domain, aliases, record.OUT_PART) for domain, aliases in domains]
     monitor = record.mean_of_training_domains((part.name, part.domain) for part in outs)
     return record.Protocol(
         suite=SUITE,
@@ -118,7 +119,8 @@ def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
     )
 
 
-def _set(data: str, domain: str, aliases: tuple[str, ...], part: str = "") -> record.SetRecord:
+def _make_set(data: str, domain: str, aliases: tuple[str, ...], part: str = "") -> record.SetRecord:
+    """Return the record of a domain as a set. part: `record.OUT_PART` for its out part."""
     return record.SetRecord(
         name=f"{data}-{domain}{part}",
         headline="accuracy",
@@ -139,7 +141,7 @@ def _domains(protocol: record.Protocol) -> list[str]:
 
 
 def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
-    """Yield every number of every record, and the monitor."""
+    """Yield the rows of every record: accuracies, the monitor and the loss."""
     domains, data = _domains(protocol), protocol.training_sets[0]
     for step, accuracies in sorted(job.records.items()):
         outs = []
@@ -159,7 +161,7 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
 def _run(
     job: SweepJob, identity: str, protocol: record.Protocol, algorithm: str, study: str, source: str
 ) -> ArchivedRun:
-    """Write a job of DomainBed's sweep as a run of ours: its settings as parameters, its split and seeds as tags."""
+    """Return a job of DomainBed's sweep as a trial: its settings as parameters, its split and seeds as tags."""
     data, domains = protocol.training_sets[0], _domains(protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
     arguments = dict(job.arguments)

@@ -91,7 +91,8 @@ class SweepJob:
         """Raise ValueError if its records differ in their domains, or if it holds out none or all."""
         expected = set(itertools.product(range(len(self.envs)), ("in", "out")))
         for step, accuracies in self.records.items():
-            if differing := sorted(expected ^ set(accuracies)):
+            differing = sorted(expected ^ set(accuracies))
+            if differing:
                 env, part = differing[0]
                 raise ValueError(f"step {step} has no env{env}_{part}_acc, or has too many")
         if not self.test_envs or not {*self.test_envs} < {*self.envs}:
@@ -122,6 +123,7 @@ def read(source: Path) -> list[SweepJob]:
 
 
 def _read_folder(source: Path) -> list[SweepJob]:
+    """Read every job below a folder."""
     files = sorted(source.rglob(RESULTS))
     try:
         return [_read_job(file, source) for file in files if file.stat().st_size]
@@ -181,7 +183,7 @@ def _add_record(job: SweepJob, values: Mapping[str, Any]) -> None:
 
 
 def _is_fraction(value: object) -> bool:
-    """Return True for a number from 0 to 1, or NaN, which may be a measured accuracy, too."""
+    """Return True for a number from 0 to 1, and for NaN, as which an accuracy may be recorded."""
     if isinstance(value, float) and math.isnan(value):
         return True
     return isinstance(value, int | float) and 0 <= value <= 1
@@ -191,6 +193,7 @@ def _is_fraction(value: object) -> bool:
 
 
 def _read_csv(source: Path) -> list[SweepJob]:
+    """Read the jobs in a CSV file with the columns `COLUMNS`."""
     jobs: dict[tuple[Any, ...], SweepJob] = {}
     lines = read_lines(source)
     number, head = next(lines, (1, []))

@@ -41,9 +41,10 @@ def _list_state(statuses: Sequence[tuple[PlannedRun, RunStatus]]) -> list[str]:
         else:
             seeds.setdefault(run.group, []).append(str(run.seed))
     width = max(map(len, seeds), default=0)
-    lines = [
-        f"  {group:{width}} seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}" for group, numbers in seeds.items()
-    ]
+    lines = []
+    for group, numbers in seeds.items():
+        word = "seeds" if len(numbers) > 1 else "seed"
+        lines.append(f"  {group:{width}} {word} {', '.join(numbers)}")
     return lines + others
 
 

@@ -246,8 +246,8 @@ def _plan_cell(
 
 def _announce(table: StudyTable) -> None:
     """Print what is planned, before anything is loaded."""
-    rows = f"{len(table.rows)} row{'s' * (len(table.rows) != 1)}"
-    seeds = f"{len(table.seeds)} seed{'s' * (len(table.seeds) != 1)}"
+    rows = f"{len(table.rows)} {'row' if len(table.rows) == 1 else 'rows'}"
+    seeds = f"{len(table.seeds)} {'seed' if len(table.seeds) == 1 else 'seeds'}"
     folder = table.settings.get("data_dir", "none")
     source = "" if folder == "none" else f", images in {folder}"
     print(f"{table.study}: planning {rows} with {seeds}{source}", flush=True)

@@ -217,12 +217,12 @@ def _table(study: StudyRuns, room: int) -> str:
     for row in _ordered(study):
         rows.append([row.name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
     head = ["", "runs", *map(notes.short, study.columns)]
-    while rows and len(text := notes.table(head, rows)) > room:
+    while rows and len(notes.table(head, rows)) > room:
         rows.pop()
     rule = "Mean ± standard deviation over runs, each at its best epoch by the validation's monitor."
     if not rows:
         return ""
-    return notes.joined(text, rule)
+    return notes.joined(notes.table(head, rows), rule)
 
 
 def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRuns, links: str) -> None:

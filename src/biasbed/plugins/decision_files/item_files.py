@@ -36,7 +36,13 @@ DELIMITERS = (";", "\t", ",", "|")
 MOST_BYTES = 2**30  # of a file of predictions
 DEFAULT_SET = "items"  # data set of decisions that name none
 
-ItemCell = tuple[str, str, str]  # method, data set, seed
+
+class ItemCell(NamedTuple):
+    """Cell of a table of scores."""
+
+    method: str
+    dataset: str
+    seed: str
 
 
 @dataclass
@@ -50,12 +56,12 @@ class ItemDecisions:
         """Add an item's decision. Raises UsageError if the item is there already."""
         of_cell = self.by_item.setdefault(cell, {})
         if item in of_cell:
-            raise UsageError(f"{where}: item '{shown(item, 60)}' of {cell[0]} on {cell[1]} is there already")
+            raise UsageError(f"{where}: item '{shown(item, 60)}' of {cell.method} on {cell.dataset} is there already")
         of_cell[item] = is_right
 
 
 def read(paths: Sequence[Path], measure: str) -> UserScores | None:
-    """Read the decisions of files; None if no file has a line per item. Raises UsageError if some have none."""
+    """Read the decisions in files; None if no file has a line per item. Raises UsageError if only some files have."""
     if not any(map(has_items, paths)):
         return None
     decisions = ItemDecisions()
@@ -91,7 +97,7 @@ class ItemColumns(NamedTuple):
 
 
 def find_columns(heads: Sequence[str]) -> ItemColumns | None:
-    """Return the columns of a table of decisions; None if it is none."""
+    """Return the columns of a table of decisions; None for a table of another kind."""
     letters = [re.sub(r"[^a-z0-9]", "", head.lower()) for head in heads]
 
     def first(names: Sequence[str]) -> int | None:
@@ -122,10 +128,11 @@ def _read_table(path: Path, decisions: ItemDecisions) -> None:
         dataset = DEFAULT_SET if columns.dataset is None else fields[columns.dataset]
         seed = "" if columns.seed is None else fields[columns.seed]
         item = " ".join(fields[position] for position in columns.items)
-        decisions.add((method, dataset, seed), item, _is_right(fields, columns, where), where)
+        decisions.add(ItemCell(method, dataset, seed), item, _is_right(fields, columns, where), where)
 
 
 def _is_right(fields: Sequence[str], columns: ItemColumns, where: str) -> bool:
+    """Return the value of the column of right decisions; without one, True if the decision is the label."""
     if columns.right is None:
         assert columns.label is not None
         assert columns.decision is not None
@@ -144,9 +151,9 @@ def _read_predictions(path: Path, decisions: ItemDecisions) -> None:
         raise UsageError(f"{path}: can't be read ({error.strerror})") from None
     in_run = path.parent.parent.name == "predictions"
     method = path.absolute().parents[2].name if in_run else path.stem
-    cell = method, path.parent.name if in_run else DEFAULT_SET, ""
+    cell = ItemCell(method, path.parent.name if in_run else DEFAULT_SET, "")
     if cell in decisions.stored:
-        raise UsageError(f"{path}: decisions of {method} on {cell[1]} are there already: rename one of the files")
+        raise UsageError(f"{path}: decisions of {method} on {cell.dataset} are there already: rename one of the files")
     try:
         decisions.stored[cell] = answers_of(read_predictions(path, content))
     except Failure as failure:
@@ -157,7 +164,8 @@ def _read_predictions(path: Path, decisions: ItemDecisions) -> None:
 
 def _make_scores(decisions: ItemDecisions, source: str) -> UserScores:
     """Return the accuracies, with the decisions behind them."""
-    answers = dict(decisions.stored)
+    answers: dict[tuple[str, str, str], ImageAnswers] = {}
+    answers.update(decisions.stored.items())
     for cell, by_item in decisions.by_item.items():
         names = sorted(by_item)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()

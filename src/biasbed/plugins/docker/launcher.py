@@ -110,7 +110,7 @@ class DockerTraining:
 
 
 class DockerLauncher(Launcher):
-    """Starts `biasbed train` in the image; with several GPUs each training gets its own."""
+    """Launcher of containers that run `biasbed train`; with several GPUs each training gets its own."""
 
     Settings = DockerOptions
 
@@ -188,10 +188,10 @@ class DockerLauncher(Launcher):
         )
 
     def _user(self) -> dict[str, str]:
-        """Return the user of the container who is the caller outside of it, for an engine that maps users or not.
+        """Return options that make the container's user the caller outside of it.
 
-        Root of a rootless engine is its caller. An engine with user namespaces maps the caller to nobody, so it is
-        told not to.
+        In a rootless engine that is root. An engine with user namespaces is told not to map users, as the caller would
+        become nobody.
         """
         modes = " ".join(self.info.get("SecurityOptions") or ())
         if "name=rootless" in modes:
@@ -207,6 +207,7 @@ class DockerLauncher(Launcher):
         return {**environment, **command.environment, LIFELINE: "stdin"}
 
     def _mounts(self, command: TrainCommand) -> list[Any]:
+        """Return the mounts of a training: the folder of runs, and read-only everything else that it reads."""
         from docker.types import Mount
 
         overrides = command.overrides
@@ -233,11 +234,12 @@ class DockerLauncher(Launcher):
         return gpus
 
     def _compare_code(self) -> None:
-        """Warn if the image's code differs from this checkout."""
+        """Print a warning if the image's code differs from this checkout."""
         image_commit = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
-        commit, is_dirty = code.git_state()
-        if commit and (image_commit != commit or is_dirty == "true"):
-            ours = f"this checkout's ({commit[:12]}{' with changes' if is_dirty == 'true' else ''})"
+        state = code.git_state()
+        has_changes = state.has_changes == "true"
+        if state.commit and (image_commit != state.commit or has_changes):
+            ours = f"this checkout's ({state.commit[:12]}{' with changes' if has_changes else ''})"
             print(f"warning: trainings run the image's code (commit {image_commit[:12]}), not {ours}", file=sys.stderr)
 
 

@@ -27,14 +27,14 @@ DAMAGES = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOF
 
 
 class Unavailable(Exception):
-    """A file that a source does not give, or not as it was published."""
+    """Error of a file that can't be fetched, or is not the published one."""
 
 
 def fetch(file: RemoteFile, path: Path) -> str:
     """Download a file unless it is there; return its checksum, as `sha256:<hex>`.
 
-    What an earlier call has left in `<path>.part` is kept. A connection that breaks is opened again as long as each
-    brings bytes. Raises Unavailable, or OSError if the disk refuses.
+    A call continues where an earlier one has left `<path>.part`. A broken connection is opened again as long as each
+    brings bytes. Raises Unavailable, or OSError if the disk fails.
     """
     part = path.with_name(f"{path.name}.part")
     if not path.exists():
@@ -61,6 +61,7 @@ def _fetch_rest(file: RemoteFile, part: Path) -> None:
 
 
 def _append(session: requests.Session, file: RemoteFile, part: Path) -> None:
+    """Request the rest of a file and add it to the part. Raises one of BROKEN if the connection breaks."""
     start = _size(part)
     if start and start == file.size:
         return

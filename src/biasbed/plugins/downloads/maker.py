@@ -58,6 +58,7 @@ class Download(Maker[DownloadOptions]):
         return data_dir
 
     def _names(self) -> Sequence[str]:
+        """Return the data sets to download. Raises UsageError if none is named, or one has no source."""
         names = self.config.sets
         if isinstance(names, str):
             raise UsageError(f"say what to download: sets=<{', '.join(read_sources())}>")
@@ -77,6 +78,7 @@ def _describe_other(name: str) -> str:
 
 
 def _row(name: str) -> tuple[str, ...]:
+    """Return a row of the printed table: name, size, licence and address of the first source."""
     first = read_sources()[name][0]
     licence = first.licence or read_releases()[name].licence
     size = f"{first.size / 1e9:.2f} GB" if all(file.size for file in first.files) else "size unknown"

@@ -35,6 +35,7 @@ def check_answers(answers: Sequence[Decisions]) -> None:
 
 
 def _collect_categories(answers: Sequence[Decisions]) -> set[str]:
+    """Return the categories of a set: the observers' classes, and the labels and cues of their images."""
     names: set[str] = set()
     for decisions in answers:
         names.update(decisions.classes)
@@ -45,7 +46,7 @@ def _collect_categories(answers: Sequence[Decisions]) -> set[str]:
 
 
 def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
-    """Refuse answers that are categories misspelt; warn of others, which count as wrong."""
+    """Raise UsageError for misspelt categories; print a warning about other unknown answers, which count as wrong."""
     answered = decisions.decision.counts()
     counts = {name: count for name, count in answered.items() if count and name.casefold() != NO_ANSWER}
     unknown = {name: count for name, count in counts.items() if name not in categories}
@@ -88,7 +89,8 @@ def _list_names(unknown: Mapping[str, int], misspelt: Mapping[str, str], categor
     for name in names[:LISTED]:
         hint = f"; did you mean '{misspelt[name]}'?" if name in misspelt else nearest(name, sorted(categories)[:20])
         parts.append(f"'{name}' ({unknown[name]}{hint})")
-    return ", ".join(parts) + f" and {len(names) - LISTED} others" * (len(names) > LISTED)
+    more = f" and {len(names) - LISTED} others" if len(names) > LISTED else ""
+    return f"{', '.join(parts)}{more}"
 
 
 def _warn_of_spellings(singular: str, plural: str, names: Collection[str]) -> None:

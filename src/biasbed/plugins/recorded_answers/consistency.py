@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def consistency(answers: Sequence[Decisions]) -> list[ObserverPair]:
 
 
 def _match(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence[str]) -> _Matches:
-    """Pair the trials on the same image.
+    """Return the pairs of trials on the same image.
 
     If both observers saw images repeatedly, only trials of the same session are paired; if one did, each of its trials
     is paired with the other's single one.
@@ -86,6 +86,7 @@ def _match(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence
 
 
 def _compare(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
+    """Count the agreements of two observers. Raises UsageError if an image has different labels."""
     different = np.flatnonzero(a.label[matches.a] != b.label[matches.b])
     if len(different):
         first = int(different[0])
@@ -105,16 +106,12 @@ def _compare(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
 
 def make_table(pairs: Sequence[ObserverPair]) -> DecisionTable:
     """Return the table of all pairs, with a row for each in `error_consistency.csv`."""
-    rows = [_row(pair) for pair in pairs]
+    rows = [{**vars(pair), "kappa": pair.kappa} for pair in pairs]
     return DecisionTable(columns=list(rows[0]) if rows else (), rows=rows, lines=pair_lines(pairs))
 
 
-def _row(pair: ObserverPair) -> dict[str, Any]:
-    return {**vars(pair), "kappa": pair.kappa}
-
-
 def pair_lines(pairs: Sequence[ObserverPair]) -> list[str]:
-    """Return what is printed of the pairs: a line for each if all are of one observer, else a matrix."""
+    """Return the printed lines: one for each pair if all have the first observer, else a matrix."""
     if not pairs:
         return []
     has_one_model = all(pair.a == pairs[0].a for pair in pairs)

@@ -34,36 +34,37 @@ from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten, specs
 from biasbed.suites import derived
 
-RECORDED_SUITE = "decisions"  # named as the suite of these runs
+RECORDED_SUITE = "decisions"  # suite of these runs
 USED_OPTIONS = ("model", "resume")
 USED_SETTINGS = (
     *("output_dir", "study", "row", "cell", "experiment", "tracking", "resume"),
     *("scores.calibrate", "scores.alpha", "init_seen"),
 )
 LONGEST_ROW = 100  # characters of a row's name, which is part of a folder's
+# Measures of pairs of class and bias.
 OF_PAIRS = ("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy")
 MOST_TABLES = 4  # tables of plug-ins that are printed
 
 
 class _Observers(NamedTuple):
-    """Observers of one set, and all people and all models among them as one each."""
+    """Observers of one set."""
 
     answers: list[Decisions]
-    pooled: list[Decisions]
+    pooled: list[Decisions]  # all people as one observer, and all models as one
 
     @property
     def shown(self) -> list[Decisions]:
-        """Observers, then those of one kind as one, if they are several."""
+        """Observers, then the pooled ones of kinds with several observers."""
         return [*self.answers, *(pool for pool in self.pooled if pool not in self.answers)]
 
 
 @dataclass(frozen=True, eq=False)
 class _RecordedRun:
-    """Run of a model among the observers, or of all people if no model is: what is tracked of it."""
+    """Run to track: of a model among the observers, or of all people if there is no model."""
 
     name: str
-    answers: Mapping[str, Decisions]  # by set
-    people: Mapping[str, Decisions]  # by set, all of them as one; without those that `answers` has
+    answers: Mapping[str, Decisions]  # set -> decisions of the model, or of all people
+    people: Mapping[str, Decisions]  # set -> decisions of all people, beside those of a model
     tables: DecisionTables  # of plug-ins
     scored: dict[str, float]  # metrics of plug-ins
 
@@ -83,8 +84,8 @@ class _RecordedRun:
 def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
     """Score the decisions in files, track and print the result, and return its metrics.
 
-    Every model has a run of its own, and is a row of its own in analyses. People have one together, or stand beside the
-    models. With several runs no metrics are returned.
+    Every model has a run of its own, and so is a row in analyses. People have a run together if there is no model, else
+    they are recorded in the models' runs. With several runs no metrics are returned.
     """
     config = build(Config, {**flags, "resume": options.resume})
     _refuse_model_settings(options, config, files)
@@ -187,17 +188,20 @@ def _print_results(
     observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
 ) -> None:
+    """Print the scores of all observers by set, then the tables of plug-ins if they are few."""
     for name, of_set in observers_by_set.items():
         print(f"{name}:")
         print(report.text(of_set.shown, "observer"))
         agreement = pair_lines([pair for pair in pairs if pair.set == name])
         if agreement:
             print("\n".join(["", *agreement]))
-    printed = []
+    texts = []
     for run in runs:
-        printed += [["", f"{run.name}:", *table.lines] for table in run.tables.values() if table.lines]
-    for lines in printed if len(printed) <= MOST_TABLES else ():
-        print("\n".join(lines))
+        for table in run.tables.values():
+            if table.lines:
+                texts.append("\n".join(["", f"{run.name}:", *table.lines]))
+    if texts and len(texts) <= MOST_TABLES:
+        print("\n".join(texts))
 
 
 def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedRun]) -> None:
@@ -235,7 +239,7 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
 
 
 def _make_jobs(options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun]) -> list[EvaluationJob]:
-    """Return the job of each run, known by its decisions. Raises UsageError if two would be one row."""
+    """Return the job of each run. Raises UsageError if two would be one row."""
     if len(runs) > 1 and config.row != "auto":
         names = listed([run.name for run in runs])
         raise UsageError(
@@ -252,7 +256,7 @@ def _make_jobs(options: EvaluateOptions, config: Config, runs: Sequence[_Recorde
 
 
 def _make_job(options: EvaluateOptions, config: Config, run: _RecordedRun, row: str) -> EvaluationJob:
-    """Return the job without a model: decisions, known by their digest."""
+    """Return the job of a run, which is identified by the digest of its decisions."""
     protocol = _protocol(run.answers)
     contents: list[Any] = [_fingerprint(decisions) for decisions in (*run.answers.values(), *run.people.values())]
     fingerprint = record.digest(contents)
@@ -275,11 +279,11 @@ def _make_job(options: EvaluateOptions, config: Config, run: _RecordedRun, row: 
 
 
 def _fingerprint(decisions: Decisions) -> str:
-    """Return a digest of everything that was decided. What other observers decided does not change it."""
+    """Return a digest of an observer's decisions, which does not depend on other observers."""
     content = hashlib.sha256()
     for member in fields(decisions):
         value = getattr(decisions, member.name)
-        if isinstance(value, np.ndarray) and member.name != "image":  # whose numbers count the others' images, too
+        if isinstance(value, np.ndarray) and member.name != "image":  # numbers of images depend on other observers
             content.update(np.ascontiguousarray(value).tobytes())
         elif isinstance(value, Coded | Names):
             content.update("\n".join(map(str, value)).encode())
@@ -289,7 +293,7 @@ def _fingerprint(decisions: Decisions) -> str:
 
 
 def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
-    """Pool the people among the observers of a set, and the models: never one number for both."""
+    """Return all people among the observers of a set as one, and all models as one."""
     by_kind: dict[str, list[Decisions]] = {}
     for observer in answers:
         by_kind.setdefault(observer.kind, []).append(observer)
@@ -310,7 +314,7 @@ def _measure(observers: Decisions) -> dict[str, float]:
 
 
 def _is_defined(measure: str, observers: Decisions) -> bool:
-    """Return False for a measure that a tested model would not have on these images, by what their bias stands for."""
+    """Return False for a measure that a model tested by biasbed would not have, given the meaning of the bias."""
     if measure in OF_CONFLICTS:
         return observers.cues == CUES
     if measure == "bias_decisions":

@@ -109,6 +109,7 @@ def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]
 
 
 def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
+    """Return the trial in a row. default_subject: name of the subject if the file has no column of subjects."""
     is_timed = False
     with contextlib.suppress(ValueError):  # a model has no reaction time
         is_timed = math.isfinite(parse_float(row.get("rt", "nan")))
@@ -145,7 +146,7 @@ def _refuse_repeated(path: Path, lines: Sequence[int], trials: Sequence[Trial]) 
 
 
 def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
-    """Make the decisions of one subject of its trials."""
+    """Return the trials of a subject as decisions."""
     label = Coded.from_names(trial.category for trial in trials)
     textures = []
     for trial in trials:

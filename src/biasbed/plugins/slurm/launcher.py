@@ -1,4 +1,4 @@
-"""Launcher `slurm`: trainings as jobs of a cluster, by submitit. They outlive this process; job ids find them again.
+"""Launcher `slurm`: trainings as jobs of a cluster, by submitit. They outlive this process, which finds them by job id.
 
 Answers: How are runs started on Slurm?
 """
@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from biasbed import record
 from biasbed.compute.device import resolve_device
@@ -109,10 +109,10 @@ class SlurmJob:
     log: Path
     options: Slurm
     processes: int
-    inherited: Mapping[str, str] = field(default_factory=dict)  # variables with secrets, in their public form
+    inherited: Mapping[str, str] = field(default_factory=dict)  # variables with secrets -> their public form
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-    is_asked: bool = field(default=False, init=False)  # to end
-    earlier_kills: int = field(default=0, init=False)  # for memory in the control group, which jobs may share
+    is_asked: bool = field(default=False, init=False)  # True once the training was asked to end
+    earlier_kills: int = field(default=0, init=False)  # out-of-memory kills before; jobs may share a control group
 
     def __call__(self) -> int:
         """Train and return the exit code, which is also written into the run folder."""
@@ -146,7 +146,7 @@ class SlurmJob:
         return self._finish(job, code)
 
     def _finish(self, job: JobEnvironment, code: int) -> int:
-        """Write the exit code into the run folder, and if the job ran out of memory; return the code."""
+        """Write the exit code, and whether the job ran out of memory, into the run folder; return the code."""
         if job.global_rank == 0:
             end = {"job": job.job_id, "code": code}
             if code and count_oom_kills() > self.earlier_kills:
@@ -183,6 +183,7 @@ class SlurmJob:
         ]
 
     def variables(self) -> dict[str, str]:
+        """Return the environment of the training's process."""
         threads = max(1, self.options.cpus_per_task // self._per_node)
         defaults = {"OMP_NUM_THREADS": str(threads), SHUTDOWN: str(self.options.warning)}
         variables = {**defaults, **os.environ, **self.environment}
@@ -195,9 +196,12 @@ class SlurmJob:
         return self.processes // self.options.nodes
 
     def _wait(self) -> int:
+        """Wait for the training and return its exit code."""
         assert self.process is not None
-        while (code := self.process.poll()) is None:
+        code = self.process.poll()
+        while code is None:
             time.sleep(0.2)
+            code = self.process.poll()
         if self.options.cluster == "slurm" and (self.is_asked or code in SIGNALLED):
             time.sleep(LINGER)  # Slurm, which asked the training to end, ends the job or queues it again
         return code
@@ -210,9 +214,9 @@ class SlurmJob:
 
 
 def count_oom_kills(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many processes of this control group the kernel has killed for memory; 0 if it does not tell.
+    """Return the number of this control group's processes that the kernel has killed for memory; 0 if unknown.
 
-    Slurm itself tells only by accounting: to `scontrol` the job has failed.
+    Slurm itself knows it only with accounting: for `scontrol` the job has failed.
     """
     with contextlib.suppress(OSError):
         for line in groups.read_text().splitlines():
@@ -308,7 +312,7 @@ class Queue:
 
 
 class SlurmTraining:
-    """Training as a job, submitted at its first poll together with all others that were started by then."""
+    """Handle of a training as a job. Its first poll submits it, with all others that were started by then."""
 
     def __init__(self, launcher: SlurmLauncher, folder: Path, job_id: str | None = None) -> None:
         self.launcher, self.folder, self.job_id = launcher, folder, job_id
@@ -346,7 +350,7 @@ class SlurmTraining:
         return self._fail(state)
 
     def _fail(self, state: str) -> int:
-        """Write into the log why the job ended, and for its next submission the state; return an exit code."""
+        """Write why the job ended into its log, and its state for the next submission; return an exit code."""
         path = self.folder / STATE
         write_whole(path, json.dumps({**_read_json(path), "ended": state}))
         reason = REASONS.get(state, "ended without an exit code: out of memory, or its node failed")
@@ -367,8 +371,15 @@ class SlurmTraining:
             self.launcher.queue.signal(self.job_id, number)
 
 
+class _Started(NamedTuple):
+    """Training that was started and is not yet submitted."""
+
+    command: TrainCommand
+    training: SlurmTraining
+
+
 class SlurmLauncher(Launcher):
-    """Submits the trainings that the runner starts together as one array. Planning needs neither GPU nor node."""
+    """Launcher of Slurm jobs. Trainings that are started together are one array."""
 
     Settings = SlurmOptions
     detached = True
@@ -376,7 +387,7 @@ class SlurmLauncher(Launcher):
     def __init__(self, options: SlurmOptions) -> None:
         self.options, self.queue = options.slurm, Queue(options.slurm)
         self.patience = GONE if self.options.cluster == "slurm" else 1.0
-        self.unsubmitted: list[tuple[TrainCommand, SlurmTraining]] = []
+        self.unsubmitted: list[_Started] = []
         try:
             import submitit  # noqa: F401
         except ImportError:
@@ -403,7 +414,7 @@ class SlurmLauncher(Launcher):
 
     def start(self, command: TrainCommand) -> SlurmTraining:
         training = SlurmTraining(self, command.folder)
-        self.unsubmitted.append((command, training))
+        self.unsubmitted.append(_Started(command, training))
         return training
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
@@ -415,9 +426,9 @@ class SlurmLauncher(Launcher):
     def submit(self) -> None:
         """Submit the trainings started since the last call as arrays, by memory, each as long as Slurm allows."""
         waiting, self.unsubmitted = self.unsubmitted, []
-        by_memory: dict[bool, list[tuple[TrainCommand, SlurmTraining]]] = {False: [], True: []}
-        for command, training in waiting:
-            by_memory[self._needs_double(training.folder)].append((command, training))
+        by_memory: dict[bool, list[_Started]] = {False: [], True: []}
+        for started in waiting:
+            by_memory[self._needs_double(started.training.folder)].append(started)
         size = self.queue.read_array_size()
         for is_double, same in by_memory.items():
             for start in range(0, len(same), size):
@@ -428,7 +439,7 @@ class SlurmLauncher(Launcher):
         state = _read_json(folder / STATE)
         return self.options.double_memory and (bool(state.get("double")) or state.get("ended") == OUT_OF_MEMORY)
 
-    def _submit_array(self, waiting: Sequence[tuple[TrainCommand, SlurmTraining]], is_double: bool) -> None:
+    def _submit_array(self, waiting: Sequence[_Started], is_double: bool) -> None:
         """Submit trainings as one array; if that fails, note the refusal in each."""
         try:
             self.queue.require()
@@ -444,8 +455,8 @@ class SlurmLauncher(Launcher):
             write_whole(training.folder / STATE, json.dumps(state))
 
     def withdraw(self, training: SlurmTraining) -> None:
-        """Remove a training that is still to be submitted."""
-        self.unsubmitted = [pair for pair in self.unsubmitted if pair[1] is not training]
+        """Remove a training that is not yet submitted."""
+        self.unsubmitted = [started for started in self.unsubmitted if started.training is not training]
         training.refusal = training.refusal or "stopped before its job was submitted"
 
     def _submit(self, commands: Sequence[TrainCommand], is_double: bool) -> list[str]:
@@ -465,13 +476,14 @@ class SlurmLauncher(Launcher):
         return [str(job.job_id) for job in jobs]
 
     def _make_job(self, command: TrainCommand) -> SlurmJob:
+        """Return the job of a command. Variables with secrets go into this process's environment, not into its file."""
         variables, secrets = split_secrets(command.environment)
         os.environ.update(secrets)  # sbatch exports them
         hidden = {name: places.public_uri(value) for name, value in secrets.items()}
         return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)
 
     def _make_executor(self, folder: Path, name: str) -> AutoExecutor:
-        """Return submitit's executor, set to the partition, limits and resources that the user asks for."""
+        """Return submitit's executor with the partition, limits and resources of the settings."""
         from submitit import AutoExecutor
 
         options = self.options
@@ -510,7 +522,7 @@ def _parse_parameters(parameters: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_end(folder: Path, job_id: str) -> dict[str, Any]:
-    """Return what this job left at its end: `code`, and `ended` if it ran out of memory; empty before it ends."""
+    """Return the job's record of its end: `code`, and `ended` if it ran out of memory; empty before it ends."""
     end = _read_json(folder / END)
     return end if end.get("job") == job_id else {}
 
@@ -525,7 +537,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _make_private_folder(path: Path) -> Path:
-    """Make a folder that nobody else can look into, and return it. If it is somebody else's, use a name of our own."""
+    """Make a folder that only this user can read, and return it; another name is used if it is somebody else's."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
     if path.lstat().st_uid != os.getuid():  # also of a link

@@ -46,18 +46,18 @@ PRESENT, LAST_CHANNELS = 1 << 32, 1 << 33  # flags beside an image's CRC-32
 STATE = 16  # bytes of flags, checksum and version of an image
 SAMPLED = 8  # images of a set that are prepared to estimate the time
 READ = 0.15e-3  # seconds that reading a prepared image takes, about
-PAYS = 20.0  # seconds that all tests of a training must save, for `auto`
-SHARE = 0.1  # of the free disk space, for `auto`
+PAYS = 20.0  # for `auto`: seconds that all tests of a training must save
+SHARE = 0.1  # for `auto`: share of the free disk space that may be used
 
 
 @dataclass(eq=False)
 class CachedSet:
-    """Prepared images of one set, in a file. is_written: also keep images that the file lacks."""
+    """Prepared images of one set, in a file."""
 
     path: Path
-    count: int
+    count: int  # number of images
     shape: tuple[int, int, int]  # [C,H,W]
-    is_written: bool
+    is_written: bool  # True: images that the file lacks are added
     _descriptor: int | None = field(default=None, repr=False)
     _is_checked: bytearray = field(default_factory=bytearray, repr=False)
 
@@ -246,7 +246,7 @@ def _seconds_per_image(evaluation_set: EvaluationSet) -> float:
 
 
 def _key(source: Source, transform: Transform) -> str:
-    """Hash all that a set's prepared images depend on."""
+    """Return a hash of everything that a set's prepared images depend on."""
     versions = [importlib.metadata.version(name) for name in LIBRARIES]
     code = [Path(str(module.__file__)).read_bytes() for module in (decoding, transforms, sys.modules[__name__])]
     digests = [hashlib.sha256(content).hexdigest() for content in code]

@@ -31,13 +31,13 @@ RESAMPLES_AT_ONCE = 50
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """Everything that calibration images determine, and the images of the training distribution for detection."""
+    """Calibration of a model, and the images of the training distribution for detection."""
 
     temperature: float
     conformal: Mapping[str, Conformal]  # by name of the nonconformity score
     gaussians: FeatureGaussians | None  # None without features, or with too few images
-    inside: ScoredImages
-    num_images: int  # that calibrated
+    inside: ScoredImages  # images of the training distribution, which did not calibrate
+    num_images: int  # images that calibrated
 
     @classmethod
     def fit(cls, calibration: ScoredImages, inside: ScoredImages) -> Calibrated:
@@ -82,7 +82,7 @@ class Assessment:
     """Trust measures of one model on one set."""
 
     def __init__(self, images: ScoredImages, calibrated: Calibrated, alpha: float = ALPHA, detect: bool = True) -> None:
-        """alpha: of prediction sets. detect: False for images of the training distribution themselves."""
+        """alpha: share of labels that prediction sets may miss. detect: False for the training distribution itself."""
         self.images = images
         self._means: dict[str, np.ndarray] = {}
         self._group_means: dict[str, np.ndarray] = {}
@@ -97,7 +97,7 @@ class Assessment:
                 self._detections[name] = Detection.rank(inside[name], outside[name])
 
     def _judge_probabilities(self, calibrated: Calibrated, alpha: float) -> None:
-        """Compute what each image adds to a mean, before and after temperature scaling."""
+        """Compute the values of each image for measures that are means, before and after temperature scaling."""
         images = self.images
         scaled = temperature.scale(images.log_probabilities, calibrated.temperature)
         labels = images.labels
@@ -122,23 +122,23 @@ class Assessment:
         return {name: float(value[0]) for name, value in computed.items()}
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
-        """Return coverage and size by group, of common thresholds and (`own_...`) of thresholds of the group."""
+        """Return coverage and size of each group's prediction sets; empty without groups.
+
+        Names with `own_` are those of thresholds that the group's own calibration images determine.
+        """
         if self.images.groups is None or not self.images.is_labelled:
             return {}
         by_group = {}
         for group in np.unique(self.images.groups).tolist():
             rows = self.images.groups == group
-            by_group[group] = self._of_rows(rows)
+            values = {"images": float(rows.sum())}
+            for name, column in self._means.items():
+                if name.endswith(("_coverage", "_size")):
+                    values[name] = float(column[rows].mean())
+            for name, column in self._group_means.items():
+                values[f"own_{name}"] = float(column[rows].mean())
+            by_group[group] = values
         return by_group
-
-    def _of_rows(self, rows: np.ndarray) -> dict[str, float]:
-        values = {"images": float(rows.sum())}
-        for name, column in self._means.items():
-            if name.endswith(("_coverage", "_size")):
-                values[name] = float(column[rows].mean())
-        for name, column in self._group_means.items():
-            values[f"own_{name}"] = float(column[rows].mean())
-        return values
 
     def estimates(self, number: int) -> dict[str, ResampledValue]:
         """Return every measure with `number` resamples."""
@@ -162,7 +162,7 @@ class Assessment:
         return max((len(ranks.inside) for ranks in self._detections.values()), default=1)
 
     def _compute(self, weights: np.ndarray, inside_weights: np.ndarray) -> dict[str, np.ndarray]:
-        """Return every measure [R] of resamples, by how often each image [R,N] and inside image [R,M] was drawn."""
+        """Return every measure [R] on resamples. Weights [R,N], [R,M]: how often each image, inside image was drawn."""
         totals = weights.sum(axis=1)
         values = {name: weights @ column / totals for name, column in self._means.items()}
         for name, confidence in self._confidences.items():
@@ -174,7 +174,7 @@ class Assessment:
 
 
 def _sizes(name: str, p_values: np.ndarray, labels: np.ndarray, alpha: float) -> dict[str, np.ndarray]:
-    """Return for each image whether its prediction set has the label, and the set's size."""
+    """Return two columns [N]: 1 if an image's prediction set has its label, else 0; and the size of the set."""
     sets = conformal.prediction_sets(p_values, alpha)
     covered = sets[np.arange(len(labels)), labels]
     return {f"{name}_coverage": covered.astype(np.float64), f"{name}_size": sets.sum(axis=1).astype(np.float64)}

@@ -92,7 +92,7 @@ class Detection:
 
     @classmethod
     def rank(cls, inside: np.ndarray, outside: np.ndarray) -> Detection:
-        """Rank scores. Raises UsageError for NaN, or if either side has no image."""
+        """Return the ranks of outlier scores [N] and [M]. Raises UsageError for NaN, or if either is empty."""
         if not len(inside) or not len(outside):
             raise UsageError("detection needs images of both kinds")
         scores = np.concatenate([inside, outside])

@@ -86,7 +86,7 @@ class TrustResults:
 
     @classmethod
     def from_decisions(cls, decided: Iterable[Decisions], calibrating: Sequence[str], alpha: float) -> TrustResults:
-        """Assess all sets with kept scores. calibrating: names of sets that must be among them."""
+        """Return the trust measures of all sets with kept scores; none without all of the `calibrating` sets."""
         by_set = {decisions.set: decisions for decisions in decided}
         calibrated = None
         if calibrating and set(calibrating) <= by_set.keys():

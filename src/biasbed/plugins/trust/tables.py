@@ -96,4 +96,5 @@ def _shown(values: Mapping[str, float], measure: str) -> str:
     if measure not in values:
         return ""
     unit = measures.find_measure(measure).unit
-    return measures.shown(values[measure], unit) + " %" * (unit == measures.FRACTION)
+    text = measures.shown(values[measure], unit)
+    return f"{text} %" if unit == measures.FRACTION else text

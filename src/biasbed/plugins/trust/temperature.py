@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-LIMITS = (0.01, 100.0)  # of the temperature, where the likelihood has no maximum between them
-STEPS, WITHIN = 100, 1e-13  # of Newton's method, and the relative change at which it ends
+LIMITS = (0.01, 100.0)  # lowest and highest temperature
+STEPS, WITHIN = 100, 1e-13  # most steps of Newton's method, and the relative change at which it ends
 SMALLEST = 1e-300  # variance, so that none is zero
 CACHED = 2**16  # scores that are computed together
 
@@ -57,6 +57,7 @@ class _Expected(NamedTuple):
 
 
 def _expect(centred: np.ndarray, inverse: float) -> _Expected:
+    """Return expectation and variance of the scores [N,K] under softmax(inverse * scores)."""
     means, variances = np.empty(len(centred)), np.empty(len(centred))
     step = max(1, CACHED // centred.shape[1])
     for start in range(0, len(centred), step):

@@ -84,7 +84,10 @@ def assess_rows(
     selected: pd.DataFrame,
     options: AnalyzeOptions,
 ) -> TrustTables:
-    """Assess every row on every set. selected: `select.SELECTED_COLUMNS`. Trials of a search are no rows."""
+    """Return the trust measures of every row on every set; empty for a search, whose trials are no rows.
+
+    selected: steps that the selection rule chose (`select.SELECTED_COLUMNS`).
+    """
     runs = () if collection.is_search else tuple(filter(is_stored, collection.unpublished))
     _refuse_unknown_calibration(runs, collection, trust_options(options).calibrate)
     reader = _Reader(decisions, collection, steps_of(selected), options)
@@ -126,10 +129,17 @@ def _rows_of(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, 
     return dict(sorted(rows.items()))
 
 
+class _AssessedSet(NamedTuple):
+    """Set to assess, and the column whose selected steps are used."""
+
+    name: str
+    column: Column
+
+
 def _assessed_sets(
     reader: _Reader, rows: Mapping[str, Sequence[Run]], columns: Sequence[Column]
-) -> Iterator[tuple[str, Column]]:
-    """Yield each set with the column whose selected steps count: the calibrating sets that no column shows first."""
+) -> Iterator[_AssessedSet]:
+    """Yield the sets to assess: first calibrating sets without a column, then the sets of the columns."""
     of_cell = list(itertools.chain.from_iterable(rows.values()))
     own_images = set()
     names: dict[str, None] = {}
@@ -139,8 +149,11 @@ def _assessed_sets(
     tested = {column.set_record.name: column for column in columns if column.set_record.name in own_images}
     if tested:
         first = next(iter(tested.values()))
-        yield from ((name, first) for name in names if name not in tested)
-    yield from tested.items()
+        for name in names:
+            if name not in tested:
+                yield _AssessedSet(name, first)
+    for name, column in tested.items():
+        yield _AssessedSet(name, column)
 
 
 class _AssessedRun(NamedTuple):
@@ -197,6 +210,7 @@ class _Reader:
         return decisions
 
     def _calibrate(self, run: Run, step: int | None) -> Calibrated:
+        """Return the calibration of a run at a step. Raises Failure if there are too few images, or no scores."""
         if (run.id, step) not in self._calibrated:
             names = self.calibrating_sets(run)
             if not names:
@@ -223,7 +237,7 @@ class _Reader:
 
 @dataclass
 class _ScoredRow:
-    """One row on one set, over its runs."""
+    """Trust measures of a row on a set, over its runs."""
 
     estimates: dict[str, list[ResampledValue]] = field(default_factory=dict)
     groups: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (group, measure) -> values of runs
@@ -237,7 +251,7 @@ class _ScoredRow:
 def _score_rows(
     reader: _Reader, rows: Mapping[str, Sequence[Run]], dataset: str, column: Column, progress: ProgressBar
 ) -> dict[str, _ScoredRow]:
-    """Return the scored rows by name; notes what has no value."""
+    """Return the measures of each row on a set. Adds reasons to the reader for runs without any."""
     scored: dict[str, _ScoredRow] = {}
     for name, runs in rows.items():
         for run in runs:

@@ -1,4 +1,4 @@
-"""Sentences on trust: which rows are better calibrated, which prediction sets hold too few labels, what is detected.
+"""Sentences on trust: rows that are better calibrated, prediction sets with too few labels, sets that are detected.
 
 A row is called better calibrated only where the interval of its difference over images and that over runs leave out 0.
 """
@@ -28,7 +28,7 @@ MOST = 4  # sets of one verdict that are put into words; the tables have all
 
 
 def trust_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
-    """Say what stored scores show of every row; nothing without any."""
+    """Return the sentences on every row with stored scores; empty if there are none."""
     if trust.table.empty:
         return []
     return [
@@ -55,7 +55,7 @@ def agree(low: float, high: float, runs_low: float, runs_high: float) -> bool:
 
 
 def _calibration_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
-    """Say for each row, before and after scaling, on which sets it is better calibrated than the reference."""
+    """Return a sentence for each row, before and after scaling, on its calibration compared with the reference."""
     frame = trust.table
     calibration = frame[frame["measure"].isin(CALIBRATION)]
     compared = calibration[calibration["reference"] != ""]
@@ -85,7 +85,7 @@ def _calibration_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
 
 
 def _calibration_sentence(rows: Sequence[TableRecord], reference: str, label: Labels) -> str:
-    """Say on which sets one row is better or worse calibrated than the reference. rows: of one measure, one a set."""
+    """Return the sentence on a row's calibration. rows: its table rows of one measure, one for each set."""
     by_verdict: dict[str, list[TableRecord]] = {}
     for row in rows:
         by_verdict.setdefault(_calibration_verdict(row), []).append(row)
@@ -110,7 +110,7 @@ def _calibration_verdict(row: TableRecord) -> str:
 
 
 def _list_sets(rows: Sequence[TableRecord], label: Labels) -> str:
-    """List sets with the difference and its intervals, the largest differences first."""
+    """Return the sets with the difference and its intervals as a listing, the largest differences first."""
     ordered = sorted(rows, key=lambda row: -abs(row["difference"]) if row["reference"] else 0)
     parts = [_difference(row, label) for row in ordered[:MOST]]
     if len(rows) > MOST:
@@ -119,6 +119,7 @@ def _list_sets(rows: Sequence[TableRecord], label: Labels) -> str:
 
 
 def _difference(row: TableRecord, label: Labels) -> str:
+    """Return a set with the difference on it: `photo -1.20 [-2.00 to -0.40, over runs -1.90 to -0.50]`."""
     dataset = _on(row, label)
     if not row["reference"]:
         return dataset
@@ -143,7 +144,7 @@ def _with_cell(name: str, cell: str, label: Labels) -> str:
 
 
 def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
-    """Say on which sets the prediction sets of rows hold fewer labels than promised."""
+    """Return the sentence on the sets where prediction sets hold fewer labels than promised."""
     promised = 100 * (1 - trust_options(analysis.options).miss)
     promise = f"hold fewer labels than the promised {promised:g} % on"
     coverage = _values_of(trust, "lac_coverage")
@@ -154,7 +155,10 @@ def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
 
 
 def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
-    """Say which sets the maximum softmax tells from the training distribution; nothing if none could be told."""
+    """Return the sentence on the sets that maximum softmax tells from the training distribution, as a list.
+
+    Empty if nothing was to be detected.
+    """
     rates = _values_of(trust, "auroc_msp")
     if rates.empty:
         return []
@@ -174,9 +178,9 @@ def _values_of(trust: TrustTables, measure: str) -> pd.DataFrame:
 
 
 def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, extreme: str, label: Labels) -> Iterator[str]:
-    """Yield for each set of `shown` how many rows of `frame` it holds there, and the first of them with its value.
+    """Yield for each set of `shown` the number of its rows out of those of `frame`, and the first row with its value.
 
-    extreme: what the first one's value is, `least` or `most`.
+    extreme: word for the first row's value, `least` or `most`.
     """
     numbers = frame.groupby(["dataset", "cell"]).size().to_dict()
     for key, rows in shown.groupby(["dataset", "cell"], sort=False):
@@ -189,7 +193,7 @@ def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, extreme: str, label
 
 
 def _limit_sentences(at_limit: Iterable[LimitedTemperature], label: Labels) -> Iterator[str]:
-    """Yield for each limit which runs have it as their temperature, and what follows."""
+    """Yield a sentence for each limit: the runs whose temperature is there, the reason and the consequence."""
     runs_by_limit: dict[float, list[LimitedTemperature]] = {}
     for run in at_limit:
         runs_by_limit.setdefault(run.temperature, []).append(run)
