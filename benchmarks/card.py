@@ -20,7 +20,7 @@ from biasbed.compute.distributed import Group
 from biasbed.networks.network import as_input
 from biasbed.tracking.folder import RunFolder
 from biasbed.training.engine import Engine
-from biasbed.training.train import _engine
+from biasbed.training.train import _make_engine
 
 Pieces = Iterator[tuple[str, Callable[[], list[Row]]]]  # of a part: what each is called, and what measures it
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -85,7 +85,7 @@ def engine_of(card: Card, precision: str) -> Engine:
         device=card.device.type,
     )
     folder = RunFolder(Path(tempfile.mkdtemp(dir=card.options.scratch)))
-    engine = _engine(job, folder, Group(0, 1, card.device))
+    engine = _make_engine(job, folder, Group(0, 1, card.device))
     engine.plan = engine.reader.plan(engine.phases[-1], 0)
     engine.steps_per_epoch = 10**6
     engine.algorithm.share_gradients()

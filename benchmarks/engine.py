@@ -37,7 +37,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.training import job
 from biasbed.training.engine import Engine
 from biasbed.training.resolve import resolve
-from biasbed.training.train import _engine
+from biasbed.training.train import _make_engine
 
 TITLE = "Engine"
 HOW = (
@@ -109,7 +109,7 @@ def side_by_side(steps: int, **settings: Any) -> Turns:
     of = planned(algorithm="erm", steps=steps + WARM, **settings)
     turns = Turns(bare_step(of))
     with tempfile.TemporaryDirectory() as folder:
-        engine = _engine(of, RunFolder(Path(folder)), Group())
+        engine = _make_engine(of, RunFolder(Path(folder)), Group())
         turns.within(engine)
         with contextlib.redirect_stderr(io.StringIO()):
             engine._run_stage(Stage(MAIN, engine.algorithm.update))

@@ -174,7 +174,7 @@ def waiting(root: Path) -> Row:
     from biasbed.tracking.folder import RunFolder
     from biasbed.training import job
     from biasbed.training.resolve import resolve
-    from biasbed.training.train import _engine
+    from biasbed.training.train import _make_engine
 
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in EXTENSIONS)
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ def waiting(root: Path) -> Row:
         values = {"suite": "folders", "data_dir": f"{folder}/data", "train": "train", "sets": "test", "image_size": 224}
         settings = {**values, "batch_size": 8, "workers": 1, "nproc": 1, "val_fraction": 0.01, "epochs": 1}
         planned = job.plan(resolve(settings))
-        engine = _engine(planned, RunFolder(Path(folder) / "run"), Group())
+        engine = _make_engine(planned, RunFolder(Path(folder) / "run"), Group())
         engine._boundary = lambda bar: None  # type: ignore[method-assign]
         began = time.perf_counter()
         with contextlib.redirect_stderr(io.StringIO()):

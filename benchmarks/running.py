@@ -40,7 +40,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
 from biasbed.training.engine import Engine
 from biasbed.training.reading import prepare
-from biasbed.training.train import _engine
+from biasbed.training.train import _make_engine
 
 TITLE = "Beside the steps: testing, checkpoints, logging"
 HOW = (
@@ -139,7 +139,7 @@ def epoch() -> float:
 def engine_of(folder: Path, backbone: str) -> Engine:
     """After one step, so that there is momentum to save."""
     job = planned(algorithm="erm", backbone=backbone, batch_size=8)
-    engine = _engine(job, RunFolder(folder), Group())
+    engine = _make_engine(job, RunFolder(folder), Group())
     engine.plan = engine.reader.plan(engine.phases[-1], 0)
     batch = next(iter(engine.reader.open(engine.plan).from_step(0, 1)))[2]
     engine.algorithm.update(prepare(batch, engine.algorithm.columns(engine.algorithm.hparams), torch.device("cpu")))
