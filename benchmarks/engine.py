@@ -97,7 +97,7 @@ class Turns:
                 began = self.clock()
 
         engine._batches = watched  # type: ignore[method-assign]
-        engine._boundary = lambda bar: None  # type: ignore[method-assign]
+        engine._evaluate_and_record = lambda bar: None  # type: ignore[method-assign]
 
     @property
     def ratios(self) -> list[float]:

@@ -187,7 +187,7 @@ def waiting(root: Path) -> Row:
         settings = {**values, "batch_size": 8, "workers": 1, "nproc": 1, "val_fraction": 0.01, "epochs": 1}
         planned = job.plan(resolve(settings))
         engine = _make_engine(planned, RunFolder(Path(folder) / "run"), Group())
-        engine._boundary = lambda bar: None  # type: ignore[method-assign]
+        engine._evaluate_and_record = lambda bar: None  # type: ignore[method-assign]
         began = time.perf_counter()
         with contextlib.redirect_stderr(io.StringIO()):
             engine._run_stage(Stage(MAIN, engine.algorithm.update))
