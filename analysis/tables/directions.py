@@ -9,13 +9,20 @@ from pathlib import PurePath
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.scores import Score
-from biasbed.errors import listed
+from biasbed.errors import UsageError, listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
 # Words of titles that say no direction: methods are named after losses, and adaptation is at test time.
 _UNCLEAR = say.AMBIGUOUS | say.WEAK | {"loss", "balanced", "likelihood", "forgetting", "variance", "correlation"}
 _TIME_OR_LOSS = re.compile(
     r"\b(?:(?:validation|test|eval\w*|cross[- ]entropy) loss|(?:run|running|training|inference) times?)\b", re.I
+)
+# Errors that are spreads, and say no direction: standard errors, error bars, errors over three seeds.
+_SPREADS = re.compile(
+    r"\b(?:standard|std\.?|sampling|statistical)[\s-]+err(?:or)?s?\b|\berror[\s-]+(?:bars?|margins?|intervals?)\b"
+    r"|\bmargins?\s+of\s+errors?\b|\berrors?\s+of\s+the\s+mean\b|(?:±|\\pm\b\s*\$?)\s*(?:\w+\s+)?errors?\b"
+    r"|\berrors?\s+(?:are\s+|is\s+|denote\s+)?(?:over|across|from)\s+(?:\w+\s+){1,2}(?:seeds?|runs?|trials?|repeats?)\b",
+    re.I,
 )
 _DIFFERENCES = {"gap", "drop", "degradation", "disparity"}  # none of which is below 0, if not for its sign
 _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
@@ -24,7 +31,7 @@ _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 def find_directions(scores: Sequence[Score], caption: str, source: str) -> tuple[list[Score], str]:
     """Return the scores with the direction of data sets that say none, if anything else says it, and a note.
 
-    source: name of the file.
+    source: name of the file. Raises UsageError if the words around the table contradict its bold numbers.
     """
     unsaid: dict[tuple[str, str, str], list[Score]] = {}
     for score in scores:
@@ -40,9 +47,15 @@ def _directions_of(
     unsaid: Mapping[tuple[str, str, str], Sequence[Score]], caption: str, source: str
 ) -> tuple[dict[tuple[str, str, str], str], str]:
     stem = re.sub(r"\W*rates?$", "", re.sub(r"[\W_]+", " ", PurePath(source).stem)).rpartition(" ")[2]
+    by_words, by_bold = title_direction(caption), _by_bold(unsaid)
+    if by_words and by_bold and by_words != by_bold:
+        raise UsageError(
+            f"{source}: by the words around the table {_better(by_words)}, and by the bold numbers {_better(by_bold)}: "
+            "say which, as lower=all or lower=none"
+        )
     for direction, why in (
-        (title_direction(caption), "by the words around the table"),
-        (_by_bold(unsaid), "as the bold numbers are"),
+        (by_words, "by the words around the table"),
+        (by_bold, "as the bold numbers are"),
         (title_direction(stem), "by the name of the file"),
     ):
         if direction:
@@ -105,6 +118,7 @@ def title_direction(text: str) -> str:
     """Return yes or no if the words of a title say in which direction scores count; empty for none or both."""
     if by_arrow := say.arrow(text):
         return by_arrow
+    text = _SPREADS.sub(" ", text)
     spoken = set(say.split_words(text)) - _UNCLEAR
     is_lower = bool(spoken & say.LOWER or _TIME_OR_LOSS.search(text))
     if is_lower == bool(spoken & say.HIGHER):
@@ -138,4 +152,8 @@ def _extreme_of_bold(scores: Sequence[Score]) -> tuple[str, int]:
 
 
 def _say(direction: str, why: str) -> str:
-    return f"{'lower' if direction == 'no' else 'higher'} is better, {why} (`lower` says otherwise)"
+    return f"{_better(direction)}, {why} (`lower` says otherwise)"
+
+
+def _better(direction: str) -> str:
+    return "lower is better" if direction == "no" else "higher is better"

@@ -22,7 +22,7 @@ from biasbed.analysis.tables.grid import Grid
 from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
-from biasbed.analysis.tables.understood import Understood
+from biasbed.analysis.tables.understood import Understood, names_of_columns
 from biasbed.analysis.tables.user_scores import UserScores, select_scores
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError
@@ -133,11 +133,10 @@ def _paths(scores: object) -> list[Path]:
 
 
 def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
-    """Return the scores of the table among the grids of a file."""
-    settings = _table_settings(options)
-    table = understand(grids, settings)
-    user_scores = to_scores(table, settings)
-    if table.assumed_direction and not settings.has_directions:
+    """Return the scores of a table among grids."""
+    table = _understand(grids, options)
+    user_scores = to_scores(table, _table_settings(options))
+    if table.assumed_direction:
         user_scores = replace(user_scores, notes=(table.assumed_direction, *user_scores.notes))
     return replace(user_scores, checked=_check(table, options)) if options.check else user_scores
 
@@ -145,7 +144,6 @@ def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
 def _check(table: Understood, options: CompareOptions) -> Checked:
     """Check the printed numbers and claims of a table against each other."""
     from biasbed.analysis.tables.check import check_table
-    from biasbed.analysis.tables.understood import names_of_columns
 
     assert table.printed is not None
     names = names_of_columns(table.used)
@@ -179,14 +177,26 @@ def _table_settings(options: CompareOptions) -> ReaderSettings:
     )
 
 
-def _understand(scores: Scores, options: CompareOptions) -> Understood:
-    """Read a DataFrame, or the table in a file, and return how it was understood."""
+def _understand(grids: Sequence[Grid], options: CompareOptions) -> Understood:
+    """Return what is understood of a table among grids, with the directions that the user states."""
+    table = understand(grids, _table_settings(options))
+    names = names_of_columns(table.used)
+    lower = _stated_lower(options, list(names.values()))
+    if lower is not None:
+        spellings = table.spellings()
+        keys = {spellings.get(squeeze(name).casefold()) for name in lower}
+        table.scores = [score._replace(direction="no" if score.key in keys else "yes") for score in table.scores]
+    return table
+
+
+def _read_one_table(scores: Scores) -> Sequence[Grid]:
+    """Return the tables of a file or a DataFrame. Raises UsageError for several files."""
     if is_frame(scores):
-        return understand([grid_of_frame(scores)], _table_settings(options))
+        return [grid_of_frame(scores)]
     paths = _paths(scores)
     if len(paths) > 1:
         raise UsageError(f"dry_run: reads one table; {', '.join(map(str, paths[:3]))} are several files")
-    return understand(read_grids(paths[0]), _table_settings(options))
+    return read_grids(paths[0])
 
 
 def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
@@ -430,7 +440,7 @@ def _checked_path(path: Path) -> Path:
 def run(options: CompareOptions) -> None:
     """Print the summary and write the files that the options name; with `dry_run`, only print how a table is read."""
     if options.dry_run:
-        table = _understand(options.scores, options)
+        table = _understand(_read_one_table(options.scores), options)
         to_scores(table, _table_settings(options))  # marks in the table what the comparison leaves out
         print(table.screen(), flush=True)
         if options.check:
