@@ -127,11 +127,15 @@ def _backbones_as_parts(meanings: list[Meaning], notes: list[str]) -> list[Meani
 def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
     """Raise UsageError for `Feature1`, `Feature2` and `Feature3`: each a data set, or parts of one."""
     names = [meaning.dataset for meaning in meanings if not meaning.block]
-    numbered = [match for match in map(re.compile(r"(.*[a-z])[\s_-]*([0-9]+)", re.I).fullmatch, names) if match]
-    stems = {match[1] for match in numbered}
-    numbers = [int(match[2]) for match in numbered]
-    first = numbers[0] if numbers else 0
-    if len(numbered) < max(3, len(names)) or len(stems) > 1 or numbers != list(range(first, first + len(names))):
+    stems: set[str] = set()
+    numbers: list[int] = []
+    for name in names:
+        match = re.fullmatch(r"(.*[a-z])[\s_-]*([0-9]+)", name, re.I)
+        if match is None:
+            return
+        stems.add(match[1])
+        numbers.append(int(match[2]))
+    if len(names) < 3 or len(stems) > 1 or numbers != list(range(numbers[0], numbers[0] + len(names))):
         return
     raise UsageError(
         f"{table.body.grid.source}: {listed(names, 3)} may be data sets or parts of one: say blocks=none if each "
@@ -142,10 +146,14 @@ def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
 def _refuse_crossed(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
     """Raise UsageError for `CUB R18`, `CUB R50`, `Cars R18` and `Cars R50`: which word is the data set?"""
     names = [meaning.dataset for meaning in meanings if not meaning.block]
-    pairs = [name.split() for name in names]
-    if any(len(pair) != 2 or say.OF_DATA.search(" ".join(pair)) for pair in pairs):
-        return
-    firsts, seconds = Counter(first for first, _ in pairs), Counter(second for _, second in pairs)
+    firsts: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for name in names:
+        first, _, second = name.partition(" ")
+        if not second or " " in second or say.OF_DATA.search(name):
+            return
+        firsts[first] += 1
+        seconds[second] += 1
     if len(set(names)) == len(names) and min((*firsts.values(), *seconds.values(), 2), default=0) > 1 < len(seconds):
         raise UsageError(
             f"{table.body.grid.source}: {listed(names, 4)} are pairs of words, of which one may be the data set: say "

@@ -236,7 +236,7 @@ def _is_split_or_metric(texts: Sequence[str]) -> bool:
 
 def are_links(texts: Sequence[str]) -> bool:
     """Return True for texts that say only that something can be had, such as `Download` or `HF link (2 GB)`."""
-    filled = [set(say.split_words(text)) for text in texts if text]
+    filled = list(map(set, map(say.split_words, filter(None, texts))))
     names = set(itertools.chain.from_iterable(filled)) - {"model", "hf", "weights", "gb", "mb"}
     are_plain = all(word in LINK_WORDS or re.fullmatch(r"[0-9]+[kmg]?b?", word) for word in names)
     return bool(filled) and are_plain and not any(map(LINK_WORDS.isdisjoint, filled))
@@ -443,8 +443,8 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return True
     if leaf and (_COST.search(leaf) or say.letters(leaf) in ("alpha", "beta", "tau", "temperature")):
         return True
-    filled = [text for text in texts if text]
-    if not say.is_metric(leaf) and all(re.fullmatch(r"[0-9]+e-?[0-9]+", text, re.I) for text in filled):
+    filled = list(filter(None, texts))
+    if not say.is_metric(leaf) and all(map(re.compile(r"[0-9]+e-?[0-9]+", re.I).fullmatch, filled)):
         return True
     if say.has_word(leaf, say.VARIANTS) and not say.is_metric(leaf) and all(map(str.isdigit, filled)):
         return True

@@ -69,7 +69,7 @@ VARIANTS = _terms(
 COSTS = _terms(
     """
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
-    sizes latency throughput fps speed memory mem vram gpu gpus epoch epochs steps step iter iters iterations
+    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter iters iterations
     batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
     likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height workers
     warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
