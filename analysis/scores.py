@@ -118,10 +118,11 @@ def binomial_interval(mean: float, column: Column) -> tuple[float, float]:
     """Return Wilson's 95 % interval, in percent, of a model's accuracy on all images of the set's kind.
 
     mean: accuracy on the set's images, in percent. The interval says what the finite set leaves open, whatever the
-    number of runs. The views of one photograph under several
-    conditions count as one image: the design effect 1 + (views - 1) x correlation (Kish 1965, section 5.4) with the
-    correlation 1, since the decisions that would tell it are not here; so it is never too short. NaNs for another
-    measure and for a NaN.
+    number of runs. NaNs for another measure and for a NaN.
+
+    The views of one photograph under several conditions count as one image: the design effect
+    1 + (views - 1) x correlation (Kish 1965, section 5.4) with the correlation 1, since the decisions that would tell
+    it are not here; so the interval is never too short.
     """
     is_accuracy = column.headline == "accuracy" and 0 <= mean <= 100  # False for NaN
     if not is_accuracy or column.images < 1:
@@ -170,19 +171,24 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
             continue
         on_block = runs[runs["dataset"].isin(names_of(of_block))]
         for algorithm in means.columns:
-            of_row = on_block[on_block["algorithm"] == algorithm]
-            table = of_row.pivot(index="replicate", columns="dataset", values="score")
-            is_complete = table.shape[1] == len(of_block) and bool(table.notna().all(axis=None))
-            spread = math.nan
-            if is_complete and len(table) > 1:
-                spread = float(table.mean(axis=1).std())
-            printed = published_means(of_row)
-            number = len(table)
-            if len(printed):
-                number = int(printed["num_runs"].min())
             mean = float(matrix[algorithm][name])
-            rows.append((algorithm, name, mean, spread, 0 if math.isnan(mean) else number))
+            spread, num_runs = _spread_of_block(on_block[on_block["algorithm"] == algorithm], len(of_block))
+            rows.append((algorithm, name, mean, spread, 0 if math.isnan(mean) else num_runs))
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)
+
+
+def _spread_of_block(runs: pd.DataFrame, num_columns: int) -> tuple[float, int]:
+    """Return the standard deviation of an algorithm's means over a block's columns, and its number of runs.
+
+    runs: the algorithm's scores on the block. The deviation is NaN if a replicate lacks a column, and for a single one.
+    """
+    scores = runs.pivot(index="replicate", columns="dataset", values="score")
+    is_complete = scores.shape[1] == num_columns and bool(scores.notna().all(axis=None))
+    spread = math.nan
+    if is_complete and len(scores) > 1:
+        spread = float(scores.mean(axis=1).std())
+    printed = published_means(runs)
+    return spread, int(printed["num_runs"].min()) if len(printed) else len(scores)
 
 
 def find_empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -99,6 +99,7 @@ class TrackedDecisions:
         return decisions
 
     def _fetch(self, run_id: str, name: str) -> Decisions | None:
+        """Read a file from the store; None if the run has no such file. Raises Failure if it can't be read."""
         content = self.store.file(run_id, name)
         try:
             return None if content is None else prediction_files.read_predictions(Path(name), content)
@@ -107,6 +108,7 @@ class TrackedDecisions:
 
 
 def _num_bytes(decisions: Decisions | None) -> int:
+    """Return how much memory the decisions take; 0 for None."""
     return 0 if decisions is None else decisions.num_bytes
 
 
@@ -117,22 +119,21 @@ def answers_of(decisions: Decisions) -> ImageAnswers:
     """
     if decisions.targets is not None:
         raise Failure("its images have several labels each, and a decision on them is not right or wrong")
-    columns = {"image": np.array(list(decisions.images), dtype=object)}
+    keys = [np.array(list(decisions.images), dtype=object)]
     if decisions.condition is not None:
-        columns = {"condition": np.asarray(decisions.condition), **columns}
-    order = np.arange(len(decisions.label))
-    for column in reversed(columns.values()):
-        order = order[np.argsort(column[order], kind="stable")]
-    columns = {name: column[order] for name, column in columns.items()}
-    repeats = np.logical_and.reduce([column[1:] == column[:-1] for column in columns.values()])
+        keys.insert(0, np.asarray(decisions.condition))
+    order = np.lexsort(keys[::-1])  # numpy sorts by the last key first
+    keys = [key[order] for key in keys]
+    repeats = np.logical_and.reduce([key[1:] == key[:-1] for key in keys])
     if repeats.any():
         raise Failure("the stored decisions name an image twice")
     digest = hashlib.sha256()
-    for column in (*columns.values(), np.asarray(decisions.label)[order]):
+    for column in (*keys, np.asarray(decisions.label)[order]):
         digest.update("\n".join(column).encode() + b"\0")
     of_view = None
     if decisions.condition is not None:
-        of_view = photographs(columns["image"], columns["condition"])
+        conditions, images = keys
+        of_view = photographs(images, conditions)
         if len(np.unique(of_view)) == len(of_view):
             of_view = None  # experiments with one condition, or another image under each
     return ImageAnswers(digest.hexdigest(), decisions.right[order], of_view)

@@ -170,7 +170,11 @@ def _draw_counts(generator: np.random.Generator, size: int, number: int) -> Arra
 
 
 def column_means(row: RowScores, counts: Sequence[CompactCounts]) -> Array:
-    """Return the means over the drawn runs, resamples x columns; over all runs if no drawn run has a score there."""
+    """Return a row's mean on each column in each resample: resamples x columns.
+
+    It is over the drawn runs, or over all runs if no drawn run has a score on the column. counts: for each part of the
+    row, how often each of its runs was drawn (resamples x runs).
+    """
     means: dict[str, Array] = {}
     for part, drawn in zip(row.parts, counts, strict=True):
         means |= dict(zip(map(str, part), cell_means(part, drawn.astype("float64")).T, strict=True))
@@ -178,12 +182,12 @@ def column_means(row: RowScores, counts: Sequence[CompactCounts]) -> Array:
 
 
 def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
-    """Return `column_means` of runs that all have the same columns (runs x columns)."""
+    """Return `column_means` of one part of a row: resamples x columns. frame: scores, runs x columns."""
     values = frame.to_numpy(dtype="float64")
-    present = np.isfinite(values)
-    number = counts @ present
-    sums = counts @ np.where(present, values, 0.0)
-    return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
+    has_score = np.isfinite(values)
+    num_drawn = counts @ has_score
+    sums = counts @ np.where(has_score, values, 0.0)
+    return np.where(num_drawn > 0, sums / np.where(num_drawn > 0, num_drawn, 1.0), np.nanmean(values, axis=0))
 
 
 @dataclass(frozen=True)

@@ -159,10 +159,9 @@ class PairwiseResults:
         """Results that share the resamples of each setting."""
         effects = [(part.name, part.effects()) for part in self._parts]
         draws = {part.name: part.draws for part in self._parts}
-        rows, over_sets = self._rows_by_setting, _has_one_unit(self._design)
         return Resampled(
             effects=_concat(effects, EFFECT_COLUMNS),
-            intervals=_intervals(self._comparisons, rows, self._design, draws, self._options, over_sets),
+            intervals=_intervals(self._comparisons, self._rows_by_setting, self._design, draws, self._options),
         )
 
     @property
@@ -348,27 +347,27 @@ def _intervals(
     design: Design,
     draws: Mapping[str, bootstrap.Resamples],
     options: AnalyzeOptions,
-    over_sets: bool,
 ) -> pd.DataFrame:
-    """Return the intervals of scores, not oriented; means over sets only if all sets have the same direction.
+    """Return the intervals of scores, not oriented: of the columns in the first setting, of means over sets in each.
 
-    draws: setting -> resamples of its rows, if they were drawn.
+    There are means over sets only if all sets have the same unit and direction. draws: setting -> resamples of its
+    rows, if they were drawn.
     """
     frames = []
-    for position, (comparison, rows) in enumerate(zip(comparisons, rows_by_setting, strict=True)):
-        same_way = len({name in design.lower_blocks for name in comparison.sets}) == 1
+    for comparison, rows in zip(comparisons, rows_by_setting, strict=True):
         compared, compared_rows = _select(comparison, rows, design)
-        frame = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
-        if not (over_sets and same_way):
-            frame = frame[frame["dataset"] != bootstrap.OVER_SETS]
-        if position == 0 and len(compared.columns) == len(design.shown):
-            frames.append((comparison.setting, frame))
-            continue
-        if position == 0:
+        found = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
+        has_one_direction = len({name in design.lower_blocks for name in comparison.sets}) == 1
+        if not (has_one_direction and _has_one_unit(design)):
+            found = found[found["dataset"] != bootstrap.OVER_SETS]
+        if comparison is not comparisons[0]:
+            found = found[found["dataset"] == bootstrap.OVER_SETS]
+        elif len(compared.columns) < len(design.shown):
             # Show columns that some rows lack, and those that another column represents.
             every = _intervals_of(design, {name: rows[name] for name in comparison.algorithms}, options)
             frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
-        frames.append((comparison.setting, frame[frame["dataset"] == bootstrap.OVER_SETS]))
+            found = found[found["dataset"] == bootstrap.OVER_SETS]
+        frames.append((comparison.setting, found))
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 
@@ -397,7 +396,7 @@ def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) 
     frames: (setting, frame). columns: of the result, also if there are no frames.
     """
     named = [frame.assign(setting=setting)[["setting", *columns]] for setting, frame in frames]
-    filled = [frame for frame in named if len(frame)]
-    if not filled:
-        return named[0] if named else pd.DataFrame(columns=["setting", *columns])
-    return pd.concat(filled, ignore_index=True)
+    if not named:
+        return pd.DataFrame(columns=["setting", *columns])
+    filled = [frame for frame in named if len(frame)]  # pandas warns of empty ones, whose types it can't tell
+    return pd.concat(filled, ignore_index=True) if filled else named[0]

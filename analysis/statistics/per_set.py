@@ -83,18 +83,19 @@ def pair_intervals(pairs: pd.DataFrame, runs: pd.DataFrame, alpha: float) -> pd.
     from scipy import stats
 
     spread = runs.groupby(["dataset", "algorithm"])["score"].agg(["var", "count"])
-    parts, weights = [], []
+    variance_of_mean, dof_of_mean = {}, {}
     for side in ("a", "b"):
         of_side = spread.reindex(pd.MultiIndex.from_frame(pairs[["dataset", side]]))
         count = of_side["count"].to_numpy(dtype="float64")
-        parts.append(of_side["var"].to_numpy(dtype="float64") / count)
-        weights.append(parts[-1] ** 2 / (count - 1))
-    variance = parts[0] + parts[1]
+        variance_of_mean[side] = of_side["var"].to_numpy(dtype="float64") / count
+        dof_of_mean[side] = count - 1
+    variance = variance_of_mean["a"] + variance_of_mean["b"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        dof = variance**2 / (weights[0] + weights[1])  # Welch-Satterthwaite
+        # Welch-Satterthwaite
+        dof = variance**2 / sum(variance_of_mean[side] ** 2 / dof_of_mean[side] for side in ("a", "b"))
     level = alpha / pairs["num_tests"].to_numpy(dtype="float64")  # Bonferroni
-    half = stats.t.ppf(1 - level / 2, dof) * np.sqrt(variance)
-    return pairs.assign(low=pairs["difference"] - half, high=pairs["difference"] + half)
+    half_width = stats.t.ppf(1 - level / 2, dof) * np.sqrt(variance)
+    return pairs.assign(low=pairs["difference"] - half_width, high=pairs["difference"] + half_width)
 
 
 def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:

@@ -118,8 +118,8 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
 
 
 def planned(analysis: Analysis) -> Iterator[PlannedFigure]:
-    """Yield all figures that the result allows; an oracle's are drawn with its mark."""
-    for figure in _all(analysis):
+    """Yield all figures that the result allows, not drawn yet; drawing one of an oracle's also marks it."""
+    for figure in _without_marks(analysis):
         if analysis.rule.oracle and not figure.marked:
             yield figure._replace(draw=functools.partial(_draw_marked, figure.draw))
         else:
@@ -133,8 +133,8 @@ def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
     return figure
 
 
-def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
-    """Yield the figures in the order of the page, before they are drawn: one is drawn and held at a time."""
+def _without_marks(analysis: Analysis) -> Iterator[PlannedFigure]:
+    """Yield the figures of `planned`, in the order of the page, without an oracle's mark."""
     if len(analysis.algorithms) <= MOST_IN_DIAGRAM:
         draw_scores = functools.partial(scores.scores, analysis)
         yield PlannedFigure("scores", draw_scores, "scores of the algorithms on the sets")

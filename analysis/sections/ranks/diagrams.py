@@ -54,6 +54,7 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
 
 
 def _rank_axis(axes: Axes, k: int) -> None:
+    """Draw the axis of ranks from 1 to k, with a numbered tick at each."""
     axes.plot([1, k], [0, 0], color="black", lw=1)
     for value in range(1, k + 1):
         axes.plot([value, value], [0, -0.12], color="black", lw=1)
@@ -77,24 +78,27 @@ def _ruler(axes: Axes, comparison: RankTests) -> None:
 
 
 def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: float) -> None:
-    """Write names, the better half at the left and the others at the right, each joined to its rank by a line."""
+    """Write names, the better half at the left and the others at the right, each joined to its rank by a line.
+
+    top: y of the first name of each side.
+    """
     ranks = comparison.mean_ranks
     k = len(ranks)
-    half = (k + 1) // 2
+    num_left = (k + 1) // 2
     for position, (name, value) in enumerate(ranks.items()):
-        left = position < half
-        y = top + 0.36 * (position if left else k - 1 - position)
-        edge = 1 - 0.04 * (k - 1) if left else k + 0.04 * (k - 1)
+        label = analysis.label(name)
+        if position < num_left:
+            y = top + 0.36 * position
+            line_end, text_x = 1 - 0.04 * (k - 1), 1 - 0.04 * (k - 1) - 0.01 * k
+            text, align = f"{label}  {value:.2f}", "right"
+        else:
+            y = top + 0.36 * (k - 1 - position)  # the last is the highest: no line crosses another
+            line_end, text_x = k + 0.04 * (k - 1), k + 0.04 * (k - 1) + 0.01 * k
+            text, align = f"{value:.2f}  {label}", "left"
         colour = look(analysis.algorithms.index(name))[0]
-        axes.plot([value, value, edge], [0, y, y], color=colour, lw=1)
+        axes.plot([value, value, line_end], [0, y, y], color=colour, lw=1)
         axes.plot([value], [0], marker="o", ms=4, color=colour, zorder=3)
-        axes.text(
-            edge + (-0.01 if left else 0.01) * k,
-            y,
-            f"{analysis.label(name)}  {value:.2f}" if left else f"{value:.2f}  {analysis.label(name)}",
-            ha="right" if left else "left",
-            va="center",
-        )
+        axes.text(text_x, y, text, ha=align, va="center")
 
 
 # --- p-values ---------------------------------------------------------------------------------------------------------
