@@ -188,8 +188,9 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
     If the user names no unit, data sets on which lower is better keep their own.
     """
     kind, notes = (unit, []) if unit != "auto" else _guess_unit(scores, lower)
-    is_named = scores.measure != "score" and (unit != "auto" or len(lower) == len(scores.datasets))
-    plain = Scale(scores.measure if is_named else "score units")
+    # The name of the measure serves as unit if all data sets have the same one, which a guess does not tell.
+    has_same_unit = unit != "auto" or len(lower) == len(scores.datasets)
+    plain = Scale(scores.measure if has_same_unit and scores.measure != "score" else "score units")
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
     kept = lower if unit == "auto" else frozenset[str]()
     if kept and kind != "plain":

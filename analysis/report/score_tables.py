@@ -64,6 +64,21 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
             if algorithm in column.cells:
                 record[column.head, column.dataset] = column.cells[algorithm]
         records.append(record)
+    legends_further = "".join(dict.fromkeys(column.legend for column in further))
+    legends = "".join(dict.fromkeys(row.legend for row in below))
+    caption = f"{_scores_caption(analysis)}{legends_further}{legends}{wording.empty_cells_legend(analysis)}"
+    printed_caption = f"Scores in {analysis.units}."
+    if wording.has_deviations(analysis):
+        printed_caption = rf"Scores in {analysis.units}: mean $\pm$ {groups.printed_error(analysis)}."
+    printed = groups.printed_text(analysis, "scores", printed_caption, legends)
+    table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
+    rows = tuple(_make_row_below(columns, row) for row in below)
+    file = "scores.csv, blocks.csv" if table.above else "scores.csv"
+    return dataclasses.replace(table, file=file, below=rows, legend_below=legends)
+
+
+def _scores_caption(analysis: Analysis) -> str:
+    """Return the caption of the table of scores, without the legends of what sections add."""
     caption = f"Scores, in {analysis.units}. Bold: best of the column."
     if wording.has_deviations(analysis):
         deviation = f"{wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
@@ -76,18 +91,7 @@ def scores(analysis: Analysis, links: Links) -> ReportTable:
             caption += " The views of one photograph under several conditions count as one image there."
     if analysis.daggers:
         caption += DAGGER_LEGEND
-    caption += "".join(dict.fromkeys(column.legend for column in further))
-    legends = "".join(dict.fromkeys(row.legend for row in below))
-    caption += legends
-    caption += wording.empty_cells_legend(analysis)
-    printed_caption = f"Scores in {analysis.units}."
-    if wording.has_deviations(analysis):
-        printed_caption = rf"Scores in {analysis.units}: mean $\pm$ {groups.printed_error(analysis)}."
-    printed = groups.printed_text(analysis, "scores", printed_caption, legends)
-    table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
-    rows = tuple(_make_row_below(columns, row) for row in below)
-    file = "scores.csv, blocks.csv" if table.above else "scores.csv"
-    return dataclasses.replace(table, file=file, below=rows, legend_below=legends)
+    return caption
 
 
 def _make_row_below(columns: Sequence[TableColumn], row: RowBelow) -> tuple[TableCell, ...]:

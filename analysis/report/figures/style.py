@@ -175,9 +175,9 @@ def _resize_letters(figure: Figure, scale: float) -> None:
 
 def mark_oracle(figure: Figure) -> None:
     """Write the oracle's mark above everything else."""
-    height = figure.get_size_inches()[1]
-    above = None if figure.get_layout_engine() else 1 + 0.05 / height
-    position = {} if above is None else {"y": above, "va": "bottom"}
+    position = {}
+    if figure.get_layout_engine() is None:  # nothing makes room for the mark, so it stands outside
+        position = {"y": 1 + 0.05 / figure.get_size_inches()[1], "va": "bottom"}
     figure.suptitle(ORACLE, color=WARNING, fontsize=9, **position)
 
 
