@@ -137,10 +137,9 @@ def _settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
         names = names.union(*(run.config for run in runs))
     parts = []
     for name in sorted(names):
-        values: list[str] = []
-        for runs in groups.values():
-            values += {run.config.get(name, "absent") for run in runs}
-        agree_within_groups = len(values) == len(groups)
+        values_by_group = [{run.config.get(name, "absent") for run in runs} for runs in groups.values()]
+        agree_within_groups = all(len(values) == 1 for values in values_by_group)
+        values = list(itertools.chain.from_iterable(values_by_group))
         if agree_within_groups and len(set(values)) > 1:
             parts.append(f"{name}={' / '.join(values)}")
     if not parts:

@@ -199,9 +199,10 @@ def _two_sided(distribution: Array, observed: int) -> float:
 
 
 def friedman_p(ranks: Array) -> float:
-    """Return the share of orders within sets whose rank sums spread at least as far; ranks [sets, algorithms].
+    """Return the p-value of Friedman's permutation test. ranks: sets x algorithms.
 
-    It does not depend on the order of sets and algorithms. A sample includes the observed order, so p is never zero.
+    That is the share of orders within sets whose rank sums spread at least as far; it does not depend on the order of
+    sets and algorithms. A sample of orders includes the observed one, so p is never zero.
     """
     rows = tuple(sorted(map(tuple, np.sort(ranks, axis=1).tolist())))
     return float(_friedman_p(ranks.sum(axis=0)[None], rows)[0])
