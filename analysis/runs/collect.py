@@ -256,8 +256,8 @@ def _unfinished(all_runs: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
     """Return the finished runs of the one study that the options select, and notes on the other runs.
 
-    Of a study's runs the trainings count, with models that were only tested; else its trials; else published runs. A
-    study of tested models alone counts too. Raises UsageError if several studies fit, Failure if no run does.
+    Of the runs that fit, those count that `_of_first_kind` chooses. Raises UsageError if they belong to several
+    studies, Failure if no run has finished.
     """
     finished: list[Run] = []
     unnamed: list[Run] = []
@@ -271,22 +271,17 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     notes = []
     if unnamed:
         notes.append(f"left out, for they name no algorithm or protocol: {len(unnamed)} run(s) ({unnamed[0].id} ...)")
-    chosen = _matching(finished, "suite", options.suite, runs)
-    chosen = _matching(chosen, "study", options.study, runs)
-    chosen = _matching(chosen, "protocol", options.protocol, runs)
-    by_kind = group_runs(chosen, "kind")
-    trained, published = by_kind.get("train", []), by_kind.get("published", [])
-    tested = [run for run in chosen if run.kind in TESTED]
-    if trained and published:  # published numbers are analysed only if the study is named
-        for study in distinct(published, "study"):
+    fitting = _matching(finished, "suite", options.suite, runs)
+    fitting = _matching(fitting, "study", options.study, runs)
+    fitting = _matching(fitting, "protocol", options.protocol, runs)
+    by_kind = group_runs(fitting, "kind")
+    if "train" in by_kind:  # published numbers are analysed only if the study is named
+        for study in distinct(by_kind.get("published", []), "study"):
             notes.append(
                 f"published results are there too; for these: {typed('analyze', {'study': study}, is_for_others=True)}"
             )
-    notes += _tested_elsewhere(tested, finished)
-    if not trained and not published:
-        trained = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
-    studies = {(run.suite, run.study) for run in trained}
-    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in studies)] or published or tested
+    notes += _tested_elsewhere([run for run in fitting if run.kind in TESTED], finished)
+    chosen = _of_first_kind(fitting)
     scopes = Counter(run.scope for run in chosen)
     if len({(scope.suite, scope.study) for scope in scopes}) > 1:
         raise UsageError(*list_scopes(store, chosen, scopes))
@@ -306,6 +301,21 @@ def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[st
     names = ", ".join(distinct(elsewhere, "algorithm"))
     suites = ", ".join(distinct(elsewhere, "suite"))
     return [f"other tests of {names} are in tables of their own (suites: {suites})"]
+
+
+def _of_first_kind(runs: Sequence[Run]) -> list[Run]:
+    """Return the trainings, else the published runs, else the trials of a search, else the models that were tested.
+
+    Models that were tested in the study of the trainings or trials count beside these.
+    """
+    by_kind = group_runs(runs, "kind")
+    trained, published = by_kind.get("train", []), by_kind.get("published", [])
+    if not trained and not published:
+        trained = [run for run in runs if run.kind in SEARCHED and run.trial_state == "complete"]
+    tested = [run for run in runs if run.kind in TESTED]
+    studies = {(run.suite, run.study) for run in trained}
+    tested_beside = [run for run in tested if (run.suite, run.study) in studies]
+    return [*trained, *tested_beside] or published or tested
 
 
 def _matching(runs: list[Run], name: str, value: str, all_runs: Sequence[Run]) -> list[Run]:

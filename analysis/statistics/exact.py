@@ -211,12 +211,14 @@ def friedman_p(ranks: Array) -> float:
 def agreement_p(ranks: Array) -> float:
     """Return the probability that all sets order equal algorithms alike, with the ties of the first set.
 
-    Each further set must hit the same of k!/(t! ...) orders; ranks [sets, algorithms].
+    ranks: sets x algorithms. Each further set must hit the order of the first, one of k!/(t! ...).
     """
+    num_sets, k = ranks.shape
     _, ties = np.unique(ranks[0], return_counts=True)
-    orders = math.factorial(ranks.shape[1]) // math.prod(math.factorial(number) for number in ties.tolist())
-    is_zero = (len(ranks) - 1) * math.log(orders) > -math.log(math.ulp(0.0)) + 1  # as a float
-    return 0.0 if is_zero else 1 / orders ** (len(ranks) - 1)
+    num_orders = math.factorial(k) // math.prod(math.factorial(number) for number in ties.tolist())
+    if (num_sets - 1) * math.log(num_orders) > -math.log(math.ulp(0.0)) + 1:
+        return 0.0  # no float is so small
+    return 1 / num_orders ** (num_sets - 1)
 
 
 def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:

@@ -67,10 +67,13 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Variance
     # Contiguous: the memory layout of a frame decides the order of summation, and so the last digits.
     complete = [np.ascontiguousarray(frame.dropna(), dtype="float64") for frame in runs.values()]
     run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
-    per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()])) if runs else math.nan
+    if math.isnan(noise):
+        return VarianceModel(residuals, run, noise)
+    # Of the residuals' variance, runs contribute their noise, averaged over an algorithm's runs.
     total = float(np.mean(residuals**2))
-    keep = 1.0 if math.isnan(per_mean) or total == 0 else math.sqrt(max(0.0, 1 - per_mean / total))
-    return VarianceModel(residuals * keep, run, noise)
+    noise_of_means = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
+    share_without_noise = 1.0 if total == 0 else max(0.0, 1 - noise_of_means / total)
+    return VarianceModel(residuals * math.sqrt(share_without_noise), run, noise)
 
 
 def _run_variance(frames: list[Array]) -> tuple[float, float]:
