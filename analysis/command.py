@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import sample_images, summary, terminal_table
 from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.run import distinct
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import all_sections, sections_of
 from biasbed.errors import UsageError, first_line, shown
@@ -28,14 +28,11 @@ from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
 from biasbed.system.strict import read_json
 from biasbed.tracking import notes, study_row
-from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
+from biasbed.tracking.comparison import STUDY, Comparison, offer
 from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import guarded, resolve_uri
-
-if TYPE_CHECKING:
-    from biasbed.analysis.result import Analysis
 
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # lists the files that an analysis has written
@@ -207,9 +204,11 @@ def compared(analysis: Analysis) -> Comparison:
     """
     scope, runs = analysis.collection.scope, analysis.collection.unpublished or analysis.collection.runs
     tags = dict(zip(STUDY, (scope.kind, scope.suite, scope.study), strict=True))
-    for name, values in ((record.TESTED, {r.tested for r in runs}), (record.PROTOCOL_HASH, {r.protocol for r in runs})):
-        if len(values) == 1 and all(values) and not set(ALIKE) & set(tags):
-            tags[name] = next(iter(values))
+    for tag, field in ((record.TESTED, "tested"), (record.PROTOCOL_HASH, "protocol")):
+        values = distinct(runs, field)
+        if len(values) == 1 and values[0]:
+            tags[tag] = values[0]
+            break
     if analysis.collection.published:
         if runs[0].selection:
             tags |= {record.SELECTION: runs[0].selection}

@@ -77,20 +77,25 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Variance
 
 
 def _run_variance(frames: list[Array]) -> tuple[float, float]:
-    """Return the standard deviations of runs and of noise, pooled over algorithms; NaN without repeated runs."""
+    """Return the standard deviations `VarianceModel.run` and `.noise`, pooled over algorithms; NaN without any.
+
+    frames: of each algorithm with several runs, runs x sets. They follow from the mean squares between the runs of an
+    algorithm and within runs.
+    """
     if not frames:
         return math.nan, math.nan
     num_sets = frames[0].shape[1]
     between = within = 0.0
-    degrees = 0
+    dof = 0
     for frame in frames:
         deviations = frame - frame.mean(axis=0)
         means = deviations.mean(axis=1, keepdims=True)
         between += num_sets * float((means**2).sum())
         within += float(((deviations - means) ** 2).sum())
-        degrees += len(frame) - 1
-    noise = within / (degrees * (num_sets - 1))
-    return math.sqrt(max(0.0, between / degrees - noise) / num_sets), math.sqrt(noise)
+        dof += len(frame) - 1
+    noise_variance = within / (dof * (num_sets - 1))
+    run_variance = max(0.0, between / dof - noise_variance) / num_sets
+    return math.sqrt(run_variance), math.sqrt(noise_variance)
 
 
 def draw(
