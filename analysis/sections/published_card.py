@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -134,14 +135,10 @@ def card_table(
             if theirs is None:
                 continue
             ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
-            judgement = judge(ours, theirs, algorithm in only_tested)
-            difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
-            in_std = difference / theirs.std if theirs.has_spread else math.nan
-            sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
-            judged = (difference, in_std, judgement.p, math.nan, judgement.judged_by, judgement.verdict)
-            rows.append((study.name, algorithm, dataset, *sides, *judged))
+            where = {"study": study.name, "algorithm": algorithm, "dataset": dataset}
+            rows.append(where | _compare_sides(ours, theirs, algorithm in only_tested))
         if rows:
-            frames.append(with_verdicts(pd.DataFrame(rows, columns=list(CARD_COLUMNS)), alpha))
+            frames.append(with_verdicts(pd.DataFrame(rows).reindex(columns=list(CARD_COLUMNS)), alpha))
     if not frames:
         published = itertools.chain.from_iterable(under(study.by_rule, rule) for study in studies)
         theirs_there = ", ".join(sorted({run.algorithm for run in published}))
@@ -150,6 +147,26 @@ def card_table(
             f"compare=published: you have {mine}, and published are {theirs_there}: no algorithm is among both"
         )
     return pd.concat(frames, ignore_index=True)
+
+
+def _compare_sides(ours: Side, theirs: Side, is_only_tested: bool) -> dict[str, Any]:
+    """Return the fields of `CARD_COLUMNS` on one cell, without `p_holm`, which takes all cells."""
+    judgement = judge(ours, theirs, is_only_tested)
+    difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
+    return {
+        "mean": ours.mean,
+        "std": ours.std,
+        "num_runs": ours.num_runs,
+        "published_mean": theirs.mean,
+        "published_std": theirs.std,
+        "published_num_runs": theirs.num_runs,
+        "published_rounding": theirs.rounding,
+        "difference": difference,
+        "difference_in_std": difference / theirs.std if theirs.has_spread else math.nan,
+        "p": judgement.p,
+        "judged_by": judgement.judged_by,
+        "verdict": judgement.verdict,
+    }
 
 
 def published_side(column: Column, runs: Sequence[Run], histories: Mapping[str, History]) -> Side | None:

@@ -85,7 +85,8 @@ def find(
 ) -> list[PublishedStudy]:
     """Return the published studies that are comparable to these runs; empty if the options ask for none.
 
-    Raises Failure, with the reasons, if no study is comparable.
+    Raises UsageError if these are no runs to compare with published results, Failure, with the reasons, if no study is
+    comparable.
     """
     if not options.with_published and options.compare == "none":
         return []

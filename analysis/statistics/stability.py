@@ -188,24 +188,20 @@ def flips(
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
     before = judge(make_variant("", "", scores, alpha), control)
-    columns_before = {claim: column for column, claim in enumerate(before.claims)}
+    claims_before = set(before.claims)
     rows: list[tuple[str, ...]] = []
     variant_counts: Counter[str] = Counter()
     untestable: Counter[str] = Counter()
     checked: Counter[tuple[str, str]] = Counter()
     for block in changed:
         after = judge(block, control, before.wilcoxon)
+        num_testable = int(after.is_testable.sum())
         variant_counts[block.change] += len(block.subjects)
-        untestable[block.change] += int((~after.is_testable).sum())
-        subjects = [block.subjects[i] for i in np.flatnonzero(after.is_testable)]
-        shared = [claim for claim in after.claims if claim in columns_before]
-        for test, *_ in shared:
-            checked[block.change, test] += len(subjects)
-        signs = after.signs[:, [claim in columns_before for claim in after.claims]]
-        signs_before = before.signs[0, [columns_before[claim] for claim in shared]] if shared else signs[:1]
-        for i, j in np.argwhere(signs != signs_before).tolist():
-            texts = [in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
-            rows.append((block.change, subjects[i], *shared[j], *texts))
+        untestable[block.change] += len(block.subjects) - num_testable
+        for claim in after.claims:
+            if claim in claims_before:
+                checked[block.change, claim[0]] += num_testable
+        rows += _overturned(block, before, after)
     table = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
     tests = dict.fromkeys(claim[0] for claim in before.claims)
     checks: list[tuple[object, ...]] = []
@@ -215,3 +211,20 @@ def flips(
         number = checked[change, test]
         checks.append((change, variant_counts[change], untestable[change], test, number, len(flipped), claims))
     return table, pd.DataFrame(checks, columns=list(CHECK_COLUMNS))
+
+
+def _overturned(block: Variants, before: Conclusions, after: Conclusions) -> Iterator[tuple[str, ...]]:
+    """Yield a line of `FLIP_COLUMNS` for each variant and claim whose verdict is another one than before.
+
+    before: of the unchanged comparison. after: of the variants.
+    """
+    column_before = {claim: column for column, claim in enumerate(before.claims)}
+    shared = [claim for claim in after.claims if claim in column_before]
+    if not shared:
+        return
+    subjects = [block.subjects[i] for i in np.flatnonzero(after.is_testable)]
+    signs_before = before.signs[0, [column_before[claim] for claim in shared]]
+    signs = after.signs[:, [claim in column_before for claim in after.claims]]
+    for i, j in np.argwhere(signs != signs_before).tolist():
+        texts = [in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
+        yield block.change, subjects[i], *shared[j], *texts
