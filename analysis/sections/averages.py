@@ -32,7 +32,7 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.result import SCORE_DIGITS, Analysis, Cell
 from biasbed.analysis.result import number as number_text
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.run import Run, group_runs
 from biasbed.analysis.sections.section import CsvFile, PrintedTable, Section, ShownPart
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
@@ -109,15 +109,16 @@ def deviation_table(
     if any(rule.name != "last_n" for rule in rules.values()):
         return pd.DataFrame(rows, columns=list(COLUMNS))
     cells = [column.cell for column in columns]
-    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+    for algorithm, of_algorithm in group_runs(runs, "algorithm").items():
         for column in columns:
             scores_of_runs = []
-            for run in runs:
-                if run.algorithm == algorithm and column.cell in run.among(cells):
-                    rule, history = rules.get((run.protocol, column.cell)), histories[run.id].on(column.cell)
-                    epoch_scores = _epoch_scores(run, history, column.set_record, rule)
-                    if epoch_scores is not None:
-                        scores_of_runs.append(epoch_scores)
+            for run in of_algorithm:
+                if column.cell not in run.among(cells):
+                    continue
+                rule, history = rules.get((run.protocol, column.cell)), histories[run.id].on(column.cell)
+                epoch_scores = _epoch_scores(run, history, column.set_record, rule)
+                if epoch_scores is not None:
+                    scores_of_runs.append(epoch_scores)
             if scores_of_runs and not any(math.isnan(of_run.std) for of_run in scores_of_runs):
                 pooled = _pool(scores_of_runs, column.scale)
                 rows.append((algorithm, column.name, *pooled, len(scores_of_runs), n))

@@ -110,12 +110,12 @@ def describe_tests(data: PrintedEvidence, analysis: Analysis) -> list[str]:
         verb = "has" if num_untested == 1 else "have"
         lines.append(f"{count(num_untested, 'comparison')} {verb} no test, as both deviations are printed as 0.")
     lower = {column.name for column in analysis.sets if not column.higher_is_better}
-    shown = _best_first(significant, main_comparison(analysis)).head(MOST_LINES)
-    columns = ["dataset", "a", "b", "difference", "low", "high", "p_holm"]
-    for dataset, a, b, difference, low, high, p in shown[columns].itertuples(index=False, name=None):
-        better, worse = (a, b) if (difference > 0) != (dataset in lower) else (b, a)
-        least, most = sorted((abs(low), abs(high)))
-        lines.append(f"{dataset}: {better} better than {worse} by {least:.3g} to {most:.3g} (p = {p:.2g})")
+    for test in _best_first(significant, main_comparison(analysis)).head(MOST_LINES).to_dict("records"):
+        a_is_higher, lower_is_better = test["difference"] > 0, test["dataset"] in lower
+        better, worse = ("a", "b") if a_is_higher != lower_is_better else ("b", "a")
+        least, most = sorted((abs(test["low"]), abs(test["high"])))
+        lead = f"{test[better]} better than {test[worse]} by {least:.3g} to {most:.3g}"
+        lines.append(f"{test['dataset']}: {lead} (p = {test['p_holm']:.2g})")
     if len(significant) > MOST_LINES:
         lines.append(f"and {len(significant) - MOST_LINES} more (printed_tests)")
     return lines

@@ -151,7 +151,10 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
 def _p_table(
     analysis: Analysis, comparison: RankTests, names: list[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Return p-values [k, k], NaN on the diagonal and for pairs without a test (those without the control)."""
+    """Return p-values [k, k]: Nemenyi's above the diagonal, Wilcoxon's with Holm's correction below it.
+
+    NaN on the diagonal, and for pairs without a test: those without the control.
+    """
     table = np.full((len(names), len(names)), math.nan)
     for i, a in enumerate(names):
         for j in range(i + 1, len(names)):
