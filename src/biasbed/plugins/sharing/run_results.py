@@ -281,7 +281,7 @@ def _results(
     repeated = [name for name, answers in decisions.items() if _has_repeated_images(answers)]
     for metric in _in_order(histories, protocol):
         value = histories[str(metric)].get(step, math.nan)
-        if not record.is_finite(value) or math.isnan(value):
+        if not record.is_finite(value):
             continue
         described = measures.described(protocol, str(metric))
         images, low, high = _images(metric, protocol, counts), math.nan, math.nan
