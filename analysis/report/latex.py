@@ -54,10 +54,8 @@ def render(table: ReportTable) -> str:
     """Render a table as a float, or several if it is longer than a page."""
     is_printed = [column.printed is not None for column in table.columns]
     columns = list(itertools.compress(table.columns, is_printed))
-    rows, below = (
-        [list(map(render_cell, itertools.compress(row, is_printed))) for row in part]
-        for part in (table.rows, table.below)
-    )
+    rows = [list(map(render_cell, itertools.compress(row, is_printed))) for row in table.rows]
+    below = [list(map(render_cell, itertools.compress(row, is_printed))) for row in table.below]
     assert table.printed is not None
     return floated(
         _header(columns),

@@ -39,9 +39,8 @@ def _html(table: ReportTable) -> str:
 
 def _latex(table: ReportTable) -> str:
     heads = [latex.escape(head) for head in table.full_heads]
-    rows, below = (
-        [list(map(latex.render_cell, row)) for row in part] for part in (table.screen_rows, table.screen_below)
-    )
+    rows = [list(map(latex.render_cell, row)) for row in table.screen_rows]
+    below = [list(map(latex.render_cell, row)) for row in table.screen_below]
     return "\n".join(latex.tabular(heads, rows, "l" + "r" * (len(heads) - 1), below))
 
 

@@ -29,16 +29,13 @@ def select_comparable(
     """
     tested = {name: protocol.tested for name, protocol in protocols.items()}  # hashed once, as there may be many runs
     runs, notes = _with_tested(runs, tested)
-    cells, rows = set(), set()
-    tests_of_cells, protocols_of_rows, image_limits = set(), set(), set()
-    for run in runs:
-        cells.add(run.cell)
-        tests_of_cells.add((run.cell, tested[run.protocol]))
-        rows.add(run.row_and_cell)
-        protocols_of_rows.add((run.row_and_cell, run.protocol))
-        image_limits.add(protocols[run.protocol].limit)  # runs on parts of the images fit no others, on any cell
-    is_one_table = len(tests_of_cells) == len(cells) and len(image_limits) < 2
-    if not is_one_table or len(protocols_of_rows) > len(rows):
+    tests_of_cells = {(run.cell, tested[run.protocol]) for run in runs}
+    has_one_test = len(tests_of_cells) == len({run.cell for run in runs})
+    protocols_of_rows = {(run.row_and_cell, run.protocol) for run in runs}
+    has_one_protocol = len(protocols_of_rows) == len({run.row_and_cell for run in runs})
+    # Runs on parts of the images fit no others, on any cell.
+    has_one_limit = len({protocols[run.protocol].limit for run in runs}) < 2
+    if not (has_one_test and has_one_protocol and has_one_limit):
         raise UsageError(*list_scopes(store, runs, Counter(run.scope for run in runs)))
     _refuse_name_conflicts(runs, protocols)
     return runs, notes

@@ -270,26 +270,14 @@ def scatter(analysis: Analysis, frame: pd.DataFrame) -> Figure:
 
     Rows outside the band are named; if there are few, all are.
     """
-    from scipy import stats
-
-    from biasbed.analysis.report.figures.style import COLOURS, GREY, LIGHT, SMALL, Sheet
+    from biasbed.analysis.report.figures.style import SMALL, Sheet
 
     figure = Sheet(figsize=(6.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    x, y = (stats.norm.ppf(frame[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
-    ends = np.array([x.min(), x.max()])
+    x, y = _probits(frame["reference_accuracy"]), _probits(frame["accuracy"])
     first = frame.iloc[0]
-    axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
-    order = np.argsort(x)
-    low, high = (stats.norm.ppf((frame["accuracy"] - frame[end]).to_numpy() / 100)[order] for end in ("high", "low"))
-    axes.fill_between(x[order], low, high, color=LIGHT, lw=0, zorder=0, label="one more of them")
-    for kind, colour, chosen in (
-        ("plain", COLOURS[6], frame["plain"].to_numpy(dtype=bool)),
-        ("other", COLOURS[0], ~(frame["plain"] | frame["extrapolated"]).to_numpy(dtype=bool)),
-        ("extrapolated", COLOURS[1], (frame["extrapolated"] & ~frame["plain"]).to_numpy(dtype=bool)),
-    ):
-        face = "white" if kind == "extrapolated" else colour
-        axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
+    _draw_line(axes, frame, x)
+    _draw_points(axes, frame, x, y)
     for row, a, b in zip(frame.to_dict("records"), x, y, strict=True):
         accuracies = f"{row['accuracy']:.1f} at {row['reference_accuracy']:.1f}"
         text = f"{analysis.label(row['algorithm'])}: {accuracies}, {row['residual']:+.1f} from the line"
@@ -305,6 +293,39 @@ def scatter(analysis: Analysis, frame: pd.DataFrame) -> Figure:
     axes.set_ylabel(f"accuracy on {analysis.label(first['dataset'])}, percent (probit scale)")
     figure.legend_below(*axes.get_legend_handles_labels(), SMALL)
     return figure
+
+
+def _probits(percentages: pd.Series[float]) -> np.ndarray:
+    """Return percentages on the probit scale: 50 is 0, 97.5 is 1.96."""
+    from scipy import stats
+
+    probits: np.ndarray = stats.norm.ppf(percentages.to_numpy() / 100)
+    return probits
+
+
+def _draw_line(axes: Axes, frame: pd.DataFrame, x: np.ndarray) -> None:
+    """Draw the line through the plain rows, and the band that holds one more of them. x: probits of the reference."""
+    from biasbed.analysis.report.figures.style import GREY, LIGHT
+
+    ends, first = np.array([x.min(), x.max()]), frame.iloc[0]
+    axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
+    order = np.argsort(x)
+    # `low` and `high` are of accuracy - predicted, so the band ends where that is 0.
+    bottom, top = _probits(frame["accuracy"] - frame["high"])[order], _probits(frame["accuracy"] - frame["low"])[order]
+    axes.fill_between(x[order], bottom, top, color=LIGHT, lw=0, zorder=0, label="one more of them")
+
+
+def _draw_points(axes: Axes, frame: pd.DataFrame, x: np.ndarray, y: np.ndarray) -> None:
+    """Draw a point per row, in one colour for each kind of row."""
+    from biasbed.analysis.report.figures.style import COLOURS
+
+    is_plain, is_far = frame["plain"].to_numpy(dtype=bool), frame["extrapolated"].to_numpy(dtype=bool)
+    for kind, colour, face, chosen in (
+        ("plain", COLOURS[6], COLOURS[6], is_plain),
+        ("other", COLOURS[0], COLOURS[0], ~is_plain & ~is_far),
+        ("extrapolated", COLOURS[1], "white", ~is_plain & is_far),
+    ):
+        axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
 
 
 def _set_percent_axis(axes: Axes, axis: str, probits: np.ndarray) -> None:

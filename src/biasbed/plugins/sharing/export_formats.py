@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -175,7 +176,7 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
             fields["interval_95"] = [result.low, result.high]
         if result.seeds is not None:
             spread = asdict(result.seeds)
-            fields["seeds"] = {key: value for key, value in spread.items() if value == value}
+            fields["seeds"] = {key: value for key, value in spread.items() if not math.isnan(value)}
         values.append(fields)
     content = {
         "format": "biasbed-export",
