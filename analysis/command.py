@@ -219,10 +219,9 @@ def compared(analysis: Analysis) -> Comparison:
 
 def _new_run(store: RunStore, analysis: Analysis) -> str:
     """Open an MLflow run and return its id. Its tags are set at once, so that `_end_left_over` finds it if we die."""
-    scope = analysis.collection.scope
     experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
-    name = f"analysis-{scope.suite}-{scope.study}"
-    return str(store.client.create_run(experiment, tags=_tags(analysis), run_name=name).info.run_id)
+    tags = _tags(analysis)
+    return str(store.client.create_run(experiment, tags=tags, run_name=tags[notes.NAME]).info.run_id)
 
 
 def _end_left_over(store: RunStore, analysis: Analysis) -> None:

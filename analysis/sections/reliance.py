@@ -51,7 +51,7 @@ from biasbed.analysis.sections.shape_bias import (
     describe_numbers,
     list_differences,
 )
-from biasbed.analysis.selection.select import Selected
+from biasbed.analysis.selection.select import ChosenRun, Selected
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,17 +165,14 @@ def read_values(selected: Selected) -> Values:
     """
     if len({chosen.pool.cell for chosen in selected.choices}) > 1:
         return {}
-    metrics: dict[str, list[tuple[str, _Key]]] = {}  # by hash of a protocol
-    values: dict[_Key, dict[str, list[float]]] = {}
-    runs: set[str] = set()
+    choice_by_run: dict[str, ChosenRun] = {}
     for chosen in selected.choices:
-        run = chosen.candidate.run
-        if run.id in runs:
-            continue
-        runs.add(run.id)
-        if run.protocol not in metrics:
-            metrics[run.protocol] = list(_find_metrics(chosen.protocol))
-        for metric, key in metrics[run.protocol]:
+        choice_by_run.setdefault(chosen.candidate.run.id, chosen)
+    protocols = {chosen.candidate.run.protocol: chosen.protocol for chosen in choice_by_run.values()}
+    metrics_by_protocol = {digest: list(_find_metrics(protocol)) for digest, protocol in protocols.items()}
+    values: dict[_Key, dict[str, list[float]]] = {}
+    for chosen in choice_by_run.values():
+        for metric, key in metrics_by_protocol[chosen.candidate.run.protocol]:
             value = chosen.candidate.history.mean(metric, chosen.steps)
             if not math.isnan(value):
                 values.setdefault(key, {}).setdefault(chosen.pool.algorithm, []).append(100 * value)
