@@ -187,8 +187,10 @@ def _spread_of_block(runs: pd.DataFrame, num_columns: int) -> tuple[float, int]:
     spread = math.nan
     if is_complete and len(scores) > 1:
         spread = float(scores.mean(axis=1).std())
-    printed = published_means(runs)
-    return spread, int(printed["num_runs"].min()) if len(printed) else len(scores)
+    num_runs, printed = len(scores), published_means(runs)
+    if len(printed):
+        num_runs = int(printed["num_runs"].min())
+    return spread, num_runs
 
 
 def find_empty(table: pd.DataFrame, exempt: Container[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

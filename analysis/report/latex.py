@@ -132,17 +132,18 @@ def floated(
     parts = [rows[start : start + LINES[kind]] for start in range(0, len(rows), LINES[kind])] or [rows]
     lines = [f"% needs: {', '.join(needs)}"]
     for number, part in enumerate(parts):
-        title = rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}"
-        if number:
-            title = rf"\addtocounter{{table}}{{-1}}\caption{{{caption.strip()} (Continued.)}}"
-        if number and not number % HELD:
+        is_first, is_last = number == 0, number == len(parts) - 1
+        title = rf"\addtocounter{{table}}{{-1}}\caption{{{caption.strip()} (Continued.)}}"
+        if is_first:
+            title = rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}"
+        elif number % HELD == 0:
             lines.append(r"\clearpage")
         lines += [rf"\begin{{{kind}}}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", title]
         lines.append(r"\begin{adjustbox}{max width=\linewidth}")
-        lines += tabular(header, part, columns, footer if number == len(parts) - 1 else ())
+        lines += tabular(header, part, columns, footer if is_last else ())
         lines.append(r"\end{adjustbox}")
         below = rf"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {note.strip()}\end{{minipage}}"
-        if note and not number:
+        if note and is_first:
             lines.append(below)
         lines += [rf"\end{{{kind}}}"]
     return "\n".join([*lines, ""])
