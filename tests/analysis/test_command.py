@@ -204,9 +204,9 @@ def test_the_same_runs_give_the_same_files(
 ) -> None:
     """Figures take seconds: one is drawn again by default."""
     outcome, recorder = full
-    every = figures._all
+    every = figures._without_marks
     monkeypatch.setattr(
-        figures, "_all", lambda analysis: (figure for figure in every(analysis) if figure[0].endswith(drawn))
+        figures, "_without_marks", lambda analysis: (figure for figure in every(analysis) if figure[0].endswith(drawn))
     )
     again = recorder.analyze(drawn=True, output_dir=str(recorder.folder / f"again_{drawn}"))
     assert {name.partition("/")[0] for name in names(outcome.output_dir) - names(again.output_dir)} <= {"figures"}

@@ -77,7 +77,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take seconds; tests of other things do without."""
     from biasbed.analysis.report import figures
 
-    monkeypatch.setattr(figures, "_all", lambda analysis: iter(()))
+    monkeypatch.setattr(figures, "_without_marks", lambda analysis: iter(()))
 
 
 @pytest.fixture
@@ -85,13 +85,13 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """`one_figure(beginning)`: of the figures, those whose names begin so are saved."""
     from biasbed.analysis.report import figures
 
-    every = figures._all
+    every = figures._without_marks
 
     def keep(beginning: str) -> None:
         def kept(analysis: Analysis) -> Iterator[tuple[str, Any, str]]:
             return (one for one in every(analysis) if one[0].startswith(beginning))
 
-        monkeypatch.setattr(figures, "_all", kept)
+        monkeypatch.setattr(figures, "_without_marks", kept)
 
     return keep
 

@@ -230,7 +230,7 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> 
         analysis = dataclasses.replace(outcome.analysis, options=options)
         with pytest.MonkeyPatch.context() as patch:
             only = PlannedFigure("scores", functools.partial(scores.scores, analysis), "")
-            patch.setattr(figures, "_all", lambda analysis, only=only: iter([only]))
+            patch.setattr(figures, "_without_marks", lambda analysis, only=only: iter([only]))
             folder = tmp_path / f"at-{width}"
             folder.mkdir()
             with figures.drawing(analysis, folder) as drawing:
