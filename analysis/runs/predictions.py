@@ -85,15 +85,16 @@ class TrackedDecisions:
         return list(csv.DictReader(io.StringIO(content.decode(errors="replace"))))
 
     def _read(self, run_id: str, name: str) -> Decisions | None:
-        """Return a file's decisions; None if the run has no such file."""
+        """Return a file's decisions; None if the run has no such file. Those used last are kept, up to `MOST_BYTES`."""
         key = run_id, name
         if key in self._kept:
-            self._kept[key] = self._kept.pop(key)
+            self._kept[key] = self._kept.pop(key)  # now the last one
             return self._kept[key]
         decisions = self._fetch(run_id, name)
         size = _num_bytes(decisions)
         while size and self._kept and self._num_bytes + size > MOST_BYTES:
-            self._num_bytes -= _num_bytes(self._kept.pop(next(iter(self._kept))))
+            oldest = next(iter(self._kept))
+            self._num_bytes -= _num_bytes(self._kept.pop(oldest))
         self._kept[key] = decisions
         self._num_bytes += size
         return decisions

@@ -175,19 +175,20 @@ def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
         if dataset in column_numbers:
             position = row_numbers[replicate], column_numbers[dataset]
             scores[position], ids[position] = score, run_id
+    cell_by_column = dict(zip(datasets, cells, strict=True))
     runs_by_cell: dict[str, set[str]] = {}
     for cell, run_id in zip(cells, run_ids, strict=True):
         runs_by_cell.setdefault(cell, set()).add(run_id)
-    cell_of = dict(zip(datasets, cells, strict=True))
-    trainings: dict[frozenset[str], list[str]] = {}
+    columns_by_runs: dict[frozenset[str], list[str]] = {}
     for column in kept:
-        trainings.setdefault(frozenset(runs_by_cell[cell_of[column]]), []).append(column)
+        runs_of_column = frozenset(runs_by_cell[cell_by_column[column]])
+        columns_by_runs.setdefault(runs_of_column, []).append(column)
     printed = runs["num_runs"].dropna() if "num_runs" in runs else ()
     axes: dict[str, Any] = dict(index=list(labels.values()), columns=kept)
     return RowScores(
         # Not copied: a copy has another layout in memory, which decides the order of summation and so the last digits.
         scores=pd.DataFrame(scores, **axes, copy=False),
         runs=pd.DataFrame(ids, **axes, dtype=object),
-        together=tuple(map(tuple, trainings.values())),
+        together=tuple(map(tuple, columns_by_runs.values())),
         mean_of=int(min(printed, default=0)),
     )
