@@ -208,14 +208,21 @@ def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
     for cell in cells:
         judged = cell.protocol.judged(cell.test_domains)
         for eval_set in judged:
-            name = cell.name
-            if len(judged) > 1 or not cell.name:
-                name = eval_set.name
-            if cell.name and name != cell.name and not name.startswith(f"{cell.name}-"):
-                name = f"{cell.name}-{name}"
+            name = _name_column(cell.name, eval_set.name, has_one_set=len(judged) == 1)
             if name in columns:
                 raise Failure(
                     f"two columns of the score table would be called '{name}': call one of the cells otherwise"
                 )
             columns[name] = Column(name, eval_set, cell.name, unit_of(cell.protocol, eval_set))
     return tuple(columns.values())
+
+
+def _name_column(cell: str, eval_set: str, has_one_set: bool) -> str:
+    """Return the name of a set's column: `sketch`, with cells `pacs-sketch`. cell: empty without cells."""
+    if not cell:
+        return eval_set
+    if has_one_set:
+        return cell
+    if eval_set == cell or eval_set.startswith(f"{cell}-"):
+        return eval_set
+    return f"{cell}-{eval_set}"

@@ -76,18 +76,18 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
     claims: list[PairClaim] = []
     signs: list[simulation.Verdicts] = []
     tests = None
-    differ = np.ones((len(tables), 1), dtype=np.bool_)
+    passes_omnibus = np.ones((len(tables), 1), dtype=np.bool_)  # also without that test, of two algorithms
     if num_algorithms > 2:
         ranks = friedman.ranks_of(tables)
-        differ = (friedman.friedman_p_of_each(ranks) < variants.alpha)[:, None]
+        passes_omnibus = (friedman.friedman_p_of_each(ranks) < variants.alpha)[:, None]
         family = pairs(names)
         claims += [(OMNIBUS, "", ""), *((NEMENYI, a, b) for a, b in family)]
-        signs += [differ.astype(np.int64), differ * _nemenyi(ranks, family, names, variants.alpha)]
+        signs += [passes_omnibus.astype(np.int64), passes_omnibus * _nemenyi(ranks, family, names, variants.alpha)]
     if control is None or control in names:
         family = pairs(names, control)
         claims += [(WILCOXON, a, b) for a, b in family]
         tests = _wilcoxon(dataclasses.replace(variants, tables=tables), family, unchanged)
-        is_significant = differ & (exact.holm(tests.p) < variants.alpha)
+        is_significant = passes_omnibus & (exact.holm(tests.p) < variants.alpha)
         signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
     return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable, tests)
 
