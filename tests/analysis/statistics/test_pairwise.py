@@ -201,7 +201,7 @@ def test_many_sets_have_ranks_and_no_tests_of_every_two_sets() -> None:
     draw = np.random.default_rng(0)
     table = pd.DataFrame(draw.random((4, pairwise.MOST_SETS + 1)) * 100).rename(columns=lambda number: f"set{number}")
     table.insert(0, "method", ["a", "b", "c", "d"])
-    analysis = compare(table).analysis
+    analysis = compare(table, blocks="none").analysis
     assert "more than 300 sets" in analysis.pairwise.skipped
     assert sum(analysis.comparisons[0].mean_ranks.values()) == pytest.approx(1 + 2 + 3 + 4)
     assert analysis.pairwise.effects.empty
