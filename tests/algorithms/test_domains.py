@@ -203,7 +203,7 @@ def test_mixtures_are_of_one_part_for_each_pair_of_domains() -> None:
     seen: list[Tensor] = []
     algorithm.network.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     terms = algorithm.losses(data)
-    pairs, parts = algorithm._draw()
+    pairs, parts = algorithm.draw_on_host()
     assert sorted(a for a, _ in pairs) == sorted(b for _, b in pairs) == [0, 1, 2]
     by, expected = data.by_domain(), []
     logits = algorithm.network.classify(algorithm.network.features(seen[0])).split(6)
@@ -220,7 +220,7 @@ def test_all_processes_mix_the_same_domains_in_the_same_parts() -> None:
         group = Group(rank, 2)
         group.seed(0)
         algorithm._host = HostDraws(group)
-        drawn.append(algorithm._draw())
+        drawn.append(algorithm.draw_on_host())
     assert drawn[0] == drawn[1]
 
 
@@ -231,7 +231,7 @@ def test_parts_of_mixtures_have_the_law_of_alpha() -> None:
         drawn = []
         for number in range(400):
             algorithm.progress = Progress(step=number)
-            drawn += algorithm._draw()[1]
+            drawn += algorithm.draw_on_host()[1]
         parts = torch.tensor(drawn)
         assert abs(float(parts.mean()) - 0.5) < 0.06
         assert float(parts.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.15)
@@ -308,7 +308,7 @@ def test_mldg_weighs_the_risk_after_the_step_ahead() -> None:
     applied: dict[str, list[Tensor]] = {}
     algorithm.apply_gradients = applied.update
     parts, expected, ahead_risks = data.by_domain(), [], []
-    for train, test in algorithm._pairs():
+    for train, test in algorithm._draw_pairs():
         _, here = risk_and_slopes(algorithm.network, parts[train])
         ahead = copy.deepcopy(algorithm.network)
         with torch.no_grad():
@@ -345,7 +345,7 @@ def test_dann_notes_the_classification_beside_the_adversary() -> None:
 
 def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
     algorithm, data = make("mixup", alpha=1.0), batch()
-    pairs, parts = algorithm._draw()
+    pairs, parts = algorithm.draw_on_host()
     y = data.y.split(6)
     larger = torch.cat([y[a] if part >= 0.5 else y[b] for (a, b), part in zip(pairs, parts, strict=True)])
     smaller = torch.cat([y[b] if part >= 0.5 else y[a] for (a, b), part in zip(pairs, parts, strict=True)])

@@ -24,6 +24,7 @@ from biasbed.algorithms.infodrop import (
     fixed_uniform,
     mark,
 )
+from biasbed.batch import Batch
 from biasbed.compute.optim import restart_steps
 from biasbed.config import Optim
 from biasbed.networks.surgery import Site, Window
@@ -32,6 +33,7 @@ from helpers.commands import ROOT
 from replays import Case, load
 from replays.infodrop import offsets_of, site_of
 
+NO_IMAGES = Batch(torch.empty(0, 3, 8, 8))
 VECTORS = sorted((ROOT / "tests" / "vectors").glob("infodrop_*.npz"))
 
 # --- the law of the draws ---------------------------------------------------------------------------------------------
@@ -174,14 +176,13 @@ def test_masks_act_where_and_as_said(make_algorithm: Any, batch: Any) -> None:
     algorithm.network.backbone.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
     algorithm(batch)
 
-    offsets = make_algorithm(
-        "infodrop", {"layers": 1}, backbone="resnet10"
-    )._draw()  # same seed and position: the same offsets
+    same_seed_and_position = make_algorithm("infodrop", {"layers": 1}, backbone="resnet10")
+    draws = same_seed_and_position.draw(batch)
     generator = torch.Generator()
     generator.manual_seed(algorithm.group.generator.initial_seed())
     resnet = plain.backbone
     hand = [Mask(Site(nn.Identity(), nn.Identity(), m.window, m.pool), algorithm.hparams) for m in algorithm.masks]
-    for mask, draw in zip(hand, offsets, strict=True):
+    for mask, draw in zip(hand, draws, strict=True):
         mask.draw = MaskDraw(draw.offsets, generator)
     with torch.no_grad():
         image = plain.normalise(batch.x)
@@ -198,7 +199,7 @@ def test_masks_act_where_and_as_said(make_algorithm: Any, batch: Any) -> None:
 def test_offsets_are_uniform_over_the_square(make_algorithm: Any) -> None:
     """-radius to radius in rows and columns, both ends included, every pair as likely."""
     algorithm = make_algorithm("infodrop", {"radius": 2, "num_offsets": 5000})
-    (draw,) = algorithm._draw()
+    (draw,) = algorithm.draw(NO_IMAGES)
     counts = np.array([draw.offsets.count((i, j)) for i in range(-2, 3) for j in range(-2, 3)])
     assert counts.sum() == 5000
     assert ((counts - 200) ** 2 / 200).sum() < 60  # chi-square, 24 degrees of freedom, p < 1e-4
@@ -211,7 +212,7 @@ def masked_steps(algorithm: Any, total: int, steps_per_epoch: int) -> list[int]:
         epoch, within = divmod(step, steps_per_epoch)
         epochs = -(-total // steps_per_epoch)
         algorithm.progress = Progress("main", epoch, epochs, within, steps_per_epoch, total=total)
-        masked += [step] if algorithm._draw()[0] is not None else []
+        masked += [step] if algorithm.draw(NO_IMAGES)[0] is not None else []
     return masked
 
 

@@ -21,6 +21,7 @@ from biasbed.algorithms.noise2net import (
     draw_blocks,
     draw_shapes,
 )
+from biasbed.batch import Batch
 
 SHAPES = [
     [Shape(3, 2), Shape(1, 3), Shape(3, 1)],
@@ -28,6 +29,7 @@ SHAPES = [
     [Shape(3, 1)] * 3,
     [Shape(1, 1)] * 3,
 ]
+FOUR_IMAGES = Batch(torch.empty(4, 3, 8, 8))
 
 
 def images(count: int = 3) -> Tensor:
@@ -77,16 +79,16 @@ def test_kernel_sizes_and_dilations_are_uniform_and_independent() -> None:
 
 def shapes_of(algorithm: Any, epoch: int, step: int) -> list[Any]:
     algorithm.progress = Progress("main", epoch, 3, step, 10)
-    return [([w.shape[-1] for w in block.convs], list(block.dilations)) for block in algorithm._draw(4).blocks]
+    return [([w.shape[-1] for w in block.convs], list(block.dilations)) for block in algorithm.draw(FOUR_IMAGES).blocks]
 
 
 def test_shapes_are_drawn_per_epoch_and_weights_per_step(make_algorithm: Any) -> None:
     algorithm = make_algorithm("noise2net")
-    first = algorithm._draw(4)
+    first = algorithm.draw(FOUR_IMAGES)
     shapes = shapes_of(algorithm, 0, 0)
     assert all(shapes_of(algorithm, 0, step) == shapes for step in range(1, 5))
     assert all(shapes_of(algorithm, epoch, 0) != shapes for epoch in (1, 2))
-    second = algorithm._draw(4)
+    second = algorithm.draw(FOUR_IMAGES)
     assert not torch.equal(first.blocks[0].expand, second.blocks[0].expand)
     assert first.strength != second.strength
 
@@ -101,7 +103,7 @@ def test_a_resume_in_the_midst_of_an_epoch_keeps_its_shapes(make_algorithm: Any)
 
 def test_strength_is_uniform_from_half_of_the_largest_up(make_algorithm: Any) -> None:
     algorithm = make_algorithm("noise2net", {"max_eps": 0.6, "hidden": 1})
-    drawn = torch.stack([algorithm._draw(2).strength for _ in range(300)])
+    drawn = torch.stack([algorithm.draw(FOUR_IMAGES).strength for _ in range(300)])
     assert drawn.min() >= 0.3
     assert drawn.max() <= 0.6
     assert abs(drawn.mean() - 0.45) < 0.02
@@ -130,7 +132,7 @@ def test_the_first_images_are_distorted_after_normalisation(
     batch.x = torch.rand_like(batch.x)  # an image without contrast would not be changed
     part = batch.select(slice(size))
     twin = make_algorithm("noise2net", {"share": share})
-    draw = twin._draw(size)
+    draw = twin.draw(part)
     seen, plain = seen_by_backbone(algorithm, part), algorithm.network.normalise(part.x)
     assert torch.equal(seen[count:], plain[count:])
     if count == 0:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from biasbed.algorithms.padain import swap_statistics
+from biasbed.batch import Batch
 from helpers.commands import ROOT
 from replays import load
 from replays.padain import replay_network
@@ -19,7 +20,7 @@ VECTORS = ROOT / "tests" / "vectors"
 def test_coins(make_algorithm: Any) -> None:
     def share(p: float, training: bool = True) -> float:
         algorithm = make_algorithm("padain", {"p": p}).train(training)
-        drawn = [draw is not None for _ in range(300) for draw in algorithm._draw(4)]
+        drawn = [draw is not None for _ in range(300) for draw in algorithm.draw(Batch(torch.empty(4, 3, 8, 8)))]
         return sum(drawn) / len(drawn)
 
     assert share(0.0) == 0
@@ -29,7 +30,7 @@ def test_coins(make_algorithm: Any) -> None:
 
 
 def test_one_permutation_per_swap(make_algorithm: Any) -> None:
-    first, second, *_ = make_algorithm("padain", {"p": 1})._draw(50)
+    first, second, *_ = make_algorithm("padain", {"p": 1}).draw(Batch(torch.empty(50, 3, 8, 8)))
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
     assert not torch.equal(first, second)
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from biasbed.algorithms.random_erasing import RandomErasing, inside, rectangles
+from biasbed.algorithms.random_erasing import RandomErasing, choose_rectangles, mask_inside
 from helpers.making import make
 
 
 def test_rectangles_have_the_law_of_torchvision_s() -> None:
     """Mean area 0.18 where anything is erased, as measured of torchvision's; within the image; of the ratios asked."""
     count, size = 4000, (60, 40)
-    boxes = rectangles(
+    boxes = choose_rectangles(
         torch.rand(count, 10, 4, generator=torch.Generator().manual_seed(0)), size, (0.02, 0.33), (0.3, 3.3)
     )
     top, left, height, width = boxes.T
@@ -33,12 +33,12 @@ def test_rectangles_have_the_law_of_torchvision_s() -> None:
     theirs = [v2.RandomErasing(1.0).make_params([torch.zeros(3, *size)]) for _ in range(1500)]
     expected = np.mean([box["h"] * box["w"] / (size[0] * size[1]) for box in theirs if box["v"] is not None])
     assert float(area.mean()) == pytest.approx(float(expected), abs=0.01)
-    assert torch.equal(inside(boxes, size).sum((1, 2, 3)), (height * width).long())
+    assert torch.equal(mask_inside(boxes, size).sum((1, 2, 3)), (height * width).long())
 
 
 def test_no_rectangle_that_fits_is_none() -> None:
     """A rectangle as large as the image is never smaller than it both ways."""
-    assert not rectangles(torch.full((2, 10, 4), 0.5), (8, 8), (1.0, 1.0), (1.0, 1.0)).any()
+    assert not choose_rectangles(torch.full((2, 10, 4), 0.5), (8, 8), (1.0, 1.0), (1.0, 1.0)).any()
 
 
 def erased(**hparams: Any) -> tuple[Tensor, Tensor]:

@@ -146,7 +146,7 @@ def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch:
     for zeros in dropped:
         assert abs(zeros.mean() - 0.5) < 0.05
     assert not torch.equal(*dropped)
-    mask = algorithm._dropout_masks(2000)[0]
+    mask = algorithm._draw_dropout(2000)[0]
     assert mask.unique().tolist() == [0, 2]
     assert abs(mask.mean() - 1) < 0.01
 

@@ -6,7 +6,7 @@ Answers: How does InfoDrop draw its mask?
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -363,7 +363,7 @@ class InfoDrop(ERM):
         super().__init__(hparams, setup)
         self.masks = insert_masks(self.network.get_submodule("backbone"), hparams)
         self._host = HostDraws(setup.group)
-        self._evaluation_offsets = self._offsets(torch.Generator().manual_seed(EVALUATION_SEED))
+        self._evaluation_offsets = self._draw_offsets(torch.Generator().manual_seed(EVALUATION_SEED))
 
     def logits(self, x: Tensor) -> Tensor:
         with with_draws(self.masks, self.draws(Batch(x))):
@@ -374,27 +374,24 @@ class InfoDrop(ERM):
             return super().predict(x)
 
     def draw(self, batch: Batch) -> list[MaskDraw | None]:
-        draws = [draw for draw in self._draw() if draw is not None]
-        if not draws:
-            return [None] * len(self.masks)
-        offsets = self.group.send(torch.tensor([draw.offsets for draw in draws])).unbind()
-        moves = [Moves(tensor, self.hparams.radius) for tensor in offsets]
-        return [replace(draw, moves=tensors) for draw, tensors in zip(draws, moves, strict=True)]
-
-    def _draw(self) -> list[MaskDraw | None]:
+        """Return the draws of each mask; None for each in evaluation and once training goes on without masks."""
         if self.progress.is_past(self.hparams.finetune_from) or not self.training:
             return [None] * len(self.masks)
-        offsets = self._offsets(self._host.generator(self.progress))
-        return [MaskDraw(moves, self.group.generator) for moves in offsets]
+        offsets = self._draw_offsets(self._host.generator(self.progress))
+        tensors = self.group.send(torch.tensor(offsets)).unbind()
+        return [
+            MaskDraw(pairs, self.group.generator, Moves(tensor, self.hparams.radius))
+            for pairs, tensor in zip(offsets, tensors, strict=True)
+        ]
 
     def _evaluation_draw(self) -> list[MaskDraw | None]:
         """Return the same draws every time: evaluation is a function of model and image and uses no generator."""
         if not self.hparams.mask_in_eval:
             return [None] * len(self.masks)
-        return [MaskDraw(moves, None) for moves in self._evaluation_offsets]
+        return [MaskDraw(offsets, None) for offsets in self._evaluation_offsets]
 
-    def _offsets(self, generator: torch.Generator) -> list[list[Offset]]:
+    def _draw_offsets(self, generator: torch.Generator) -> list[list[Offset]]:
         """Return `num_offsets` pairs from {-radius..radius} per mask; repeats and (0,0) may occur (authors)."""
         radius, shape = self.hparams.radius, (len(self.masks), self.hparams.num_offsets, 2)
         drawn = torch.randint(-radius, radius + 1, shape, generator=generator).tolist()
-        return [[(i, j) for i, j in moves] for moves in drawn]
+        return [[(i, j) for i, j in pairs] for pairs in drawn]

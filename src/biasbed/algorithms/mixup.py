@@ -27,7 +27,7 @@ class Mixup(DomainERM):
 
     @dataclass(frozen=True)
     class HParams:
-        alpha: float = setting(0.2, "of Beta(alpha, alpha), of which the parts are drawn (DomainBed)", gt=0)
+        alpha: float = setting(0.2, "of Beta(alpha, alpha), of which the shares are drawn (DomainBed)", gt=0)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper2020": {**PAPER_2020, "hparams.alpha": 0.1}}
 
@@ -38,29 +38,32 @@ class Mixup(DomainERM):
         self._host = HostDraws(setup.group)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        pairs, parts = self.draws(batch)
+        pairs, shares = self.draws(batch)
         each = len(batch) // self.num_domains
         rows = pairs[..., None] * each + torch.arange(each, device=pairs.device)  # [2,D,N/D]
         first, second = rows.flatten(1).unbind()
         # Mixing before normalisation equals mixing after it, because normalisation is affine.
-        shares = parts.repeat_interleave(each, output_size=len(batch))
-        factors = shares.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
+        image_shares = shares.repeat_interleave(each, output_size=len(batch))
+        factors = image_shares.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
         logits = self.logits(torch.lerp(batch.x[second], batch.x[first], factors))
-        self.observe(logits, batch.y[torch.where(shares >= 0.5, first, second)])
+        self.observe(logits, batch.y[torch.where(image_shares >= 0.5, first, second)])
         losses = [self.task.loss(logits, batch.y[side], reduction="none") for side in (first, second)]
         first_loss, second_loss = (self.by_domain(loss) for loss in losses)
-        share = parts.to(first_loss.dtype)[:, None]
-        return {"classification": torch.lerp(second_loss, first_loss, share).mean()}
+        factors = shares.to(first_loss.dtype)[:, None]
+        return {"classification": torch.lerp(second_loss, first_loss, factors).mean()}
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the pairs [2,D] of domains and the share [D] of the first domain in each."""
-        pairs, parts = self._draw()
-        made = torch.tensor(pairs).T, torch.tensor(parts, dtype=torch.float64)
-        return self.group.send(made[0].contiguous()), self.group.send(made[1])
+        pairs, shares = self.draw_on_host()
+        send = self.group.send
+        return send(torch.tensor(pairs).T.contiguous()), send(torch.tensor(shares, dtype=torch.float64))
 
-    def _draw(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Return pairs of domains, and the share of the first in each. Shares come from uniform numbers through the
-        inverse distribution function, so that they change smoothly with alpha."""
+    def draw_on_host(self) -> tuple[list[tuple[int, int]], list[float]]:
+        """Return D pairs of domains, and the share of the first in each.
+
+        Shares come from uniform numbers through the inverse distribution function, so that they change smoothly with
+        alpha.
+        """
         generator = self._host.shared_generator(self.progress)
         order = torch.randperm(self.num_domains, generator=generator).tolist()
         uniform = torch.rand(self.num_domains, generator=generator, dtype=torch.float64)

@@ -58,7 +58,7 @@ class MLDG(DomainERM):
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         weights = dict(self.network.named_parameters())
-        pairs = self._pairs()
+        pairs = self._draw_pairs()
         if not pairs:
             gradients, risk = self._gradients(weights, batch)
             self.apply_gradients({"main": gradients})
@@ -76,7 +76,8 @@ class MLDG(DomainERM):
         risks = {"classification": before, "meta_test": after}
         return {name: torch.stack(values).sum() / self.num_domains for name, values in risks.items()}
 
-    def _pairs(self) -> list[tuple[int, int]]:
+    def _draw_pairs(self) -> list[tuple[int, int]]:
+        """Return pairs of domains, before and after the trial step, alike on all processes."""
         order = torch.randperm(self.num_domains, generator=self._host.shared_generator(self.progress)).tolist()
         return ring(order) if self.hparams.pairing == "ring" else split(order, self.hparams.n_meta_test)
 

@@ -230,10 +230,8 @@ class Noise2Net(ERM):
             return super().logits(x)
 
     def draw(self, batch: Batch) -> NetworkDraw | None:
-        return self._draw(len(batch), batch.x.shape[1])
-
-    def _draw(self, num_images: int, channels: int = 3) -> NetworkDraw | None:
-        count = int(self.hparams.share * num_images + 1e-9)
+        """Return networks for the first floor(share * N) images of a batch; None if that is none, or in evaluation."""
+        count, channels = int(self.hparams.share * len(batch) + 1e-9), batch.x.shape[1]
         if count == 0 or not self.training:
             return None
         generator, dtype = self.group.generator, next(self.parameters()).dtype

@@ -97,17 +97,16 @@ class PAdaIN(ERM):
             return super().logits(x)
 
     def draw(self, batch: Batch) -> list[Tensor | None]:
-        return self._draw(len(batch))
+        """Return for each insertion point a permutation [N] of the images, or None where none swap.
 
-    def _draw(self, num_images: int) -> list[Tensor | None]:
-        """Return a permutation or None for each insertion point. All coins are drawn at once on the host, which reads
-        them; then one permutation per swap on the device."""
+        All coins are drawn at once on the host, which reads them; then one permutation per swap on the device.
+        """
         if not self.training:
             return [None] * len(self.swaps)
         coins = torch.rand(len(self.swaps), generator=self._host.generator(self.progress)) < self.hparams.p
         group = self.group
         return [
-            torch.randperm(num_images, generator=group.generator, device=group.device) if coin else None
+            torch.randperm(len(batch), generator=group.generator, device=group.device) if coin else None
             for coin in coins.tolist()
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,26 +20,28 @@ from biasbed.settings import setting
 TRIES = 10  # attempts to draw a rectangle that fits (torchvision)
 
 
-def rectangles(drawn: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
+def choose_rectangles(
+    unit: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]
+) -> Tensor:
     """Return (top, left, height, width) [N,4] of each image's first rectangle that fits; zeros if none fits.
 
-    drawn [N,T,4]: numbers in [0,1) for area, aspect, top and left of each attempt. size: (H, W) of the images. scale:
+    unit [N,T,4]: numbers in [0,1) for area, aspect, top and left of each attempt. size: (H, W) of the images. scale:
     range of areas, uniform, relative to the image. ratio: range of height / width, uniform in its logarithm.
     """
-    area = math.prod(size) * (scale[0] + (scale[1] - scale[0]) * drawn[..., 0])
+    area = math.prod(size) * (scale[0] + (scale[1] - scale[0]) * unit[..., 0])
     low, high = map(math.log, ratio)
-    aspect = (low + (high - low) * drawn[..., 1]).exp()
+    aspect = (low + (high - low) * unit[..., 1]).exp()
     height, width = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
-    top = (drawn[..., 2] * (size[0] - height + 1)).floor()
-    left = (drawn[..., 3] * (size[1] - width + 1)).floor()
+    top = (unit[..., 2] * (size[0] - height + 1)).floor()
+    left = (unit[..., 3] * (size[1] - width + 1)).floor()
     fits = (height < size[0]) & (width < size[1])
     first = fits.int().argmax(dim=1)[:, None, None].expand(-1, 1, 4)
     chosen = torch.stack([top, left, height, width], dim=-1).gather(1, first)[:, 0]
     return torch.where(fits.any(dim=1)[:, None], chosen, 0)
 
 
-def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return a mask [N,1,H,W] that is True inside the rectangles [N,4]."""
+def mask_inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return a mask [N,1,H,W] that is True inside the rectangles (top, left, height, width) [N,4]."""
     top, left, height, width = boxes[:, :, None].unbind(1)
     rows, columns = (torch.arange(side, device=boxes.device)[None] for side in size)
     down = (rows >= top) & (rows < top + height)
@@ -47,13 +49,20 @@ def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     return (down[:, :, None] & across[:, None, :])[:, None]
 
 
-class Erasure(Drawn):
-    """Replacement of part of each image by other values. Its draw: (mask [N,1,H,W], values)."""
+class Rectangles(NamedTuple):
+    """What is erased of images [N,C,H,W]: a mask [N,1,H,W], True inside, and the values to write there."""
 
-    draw: tuple[Tensor, Tensor] | None
+    mask: Tensor
+    values: Tensor  # of the images' shape, or one number
+
+
+class Erasure(Drawn):
+    """Replacement of a rectangle in each image by other values."""
+
+    draw: Rectangles | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x if self.draw is None else torch.where(self.draw[0], self.draw[1].to(x.dtype), x)
+        return x if self.draw is None else torch.where(self.draw.mask, self.draw.values.to(x.dtype), x)
 
 
 class RandomErasing(ERM):
@@ -91,17 +100,17 @@ class RandomErasing(ERM):
         with with_draws([self.erasure], [self.draws(Batch(x))]):
             return super().logits(x)
 
-    def draw(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        return self._draw(batch.x)
-
-    def _draw(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return the mask of the rectangles in images [N,C,H,W], and the values to write there."""
+    def draw(self, batch: Batch) -> Rectangles | None:
+        """Return a rectangle for each image, an empty one with probability 1 - p; None in evaluation."""
         if not self.training:
             return None
-        generator, dtype, size = self.group.generator, x.dtype, (x.shape[2], x.shape[3])
-        is_erased = uniform((len(x),), 0, 1, generator, dtype) < self.hparams.p
-        drawn = uniform((len(x), TRIES, 4), 0, 1, generator, dtype)
-        boxes = rectangles(drawn, size, self.hparams.scale, self.hparams.ratio) * is_erased[:, None]
+        x, generator = batch.x, self.group.generator
+        height, width = x.shape[2:]
+        is_erased = uniform((len(x),), 0, 1, generator, x.dtype) < self.hparams.p
+        unit = uniform((len(x), TRIES, 4), 0, 1, generator, x.dtype)
+        boxes = choose_rectangles(unit, (height, width), self.hparams.scale, self.hparams.ratio) * is_erased[:, None]
         if self.hparams.value == "mean":
-            return inside(boxes, size), torch.zeros((), dtype=dtype, device=x.device)
-        return inside(boxes, size), normal(x.shape, generator, dtype)
+            values = torch.zeros((), dtype=x.dtype, device=x.device)
+        else:
+            values = normal(x.shape, generator, x.dtype)
+        return Rectangles(mask_inside(boxes, (height, width)), values)

@@ -242,7 +242,7 @@ class SagNet(Algorithm):
         differentiated.
         """
         callbacks = [self.randomisation, *self.dropouts]
-        with with_draws(callbacks, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
+        with with_draws(callbacks, [self._draw_style(len(batch)), *self._draw_dropout(len(batch))]):
             logits = self.network(batch.x)
             style_losses = self._style_losses(self.style_net(self.randomisation.content_randomised), batch.y)
         self.observe(logits, batch.y)
@@ -261,14 +261,15 @@ class SagNet(Algorithm):
         logits: Tensor = self.network(x)
         return logits
 
-    def _draw(self, num_images: int) -> StyleDraw:
+    def _draw_style(self, num_images: int) -> StyleDraw:
         """Return the draws in the authors' order: donors of content, donors of style, degrees of interpolation."""
         generator, device = self.group.generator, self.group.device
         content = torch.randperm(num_images, generator=generator, device=device)
         style = torch.randperm(num_images, generator=generator, device=device)
         return StyleDraw(content, style, torch.rand(num_images, generator=generator, device=device))
 
-    def _dropout_masks(self, num_images: int) -> list[Tensor | None]:
+    def _draw_dropout(self, num_images: int) -> list[Tensor | None]:
+        """Return masks [N,F] of the features of the two networks, as factors; None for each without dropout."""
         rate = self.hparams.dropout
         if rate == 0:
             return [None, None]

@@ -20,7 +20,7 @@ from biasbed.settings import setting
 NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
 
 
-def speckled(x: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
+def add_speckle(x: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
     """Return images [N,C,H,W] in [0,1] with noise in proportion to their values: x + x sigma n, clamped to [0,1].
 
     sigma: strength of each image, [N,1,1,1]. noise: n, shaped like x.
@@ -83,17 +83,11 @@ class Speckle(ERM):
         count = self._count(x)
         if not count:
             return super().logits(x)
-        return super().logits(torch.cat([self._noisy(x[:count], self.draws(Batch(x))), x[count:]]))
+        sigma, noise = self.draws(Batch(x))
+        return super().logits(torch.cat([add_speckle(x[:count], sigma, noise), x[count:]]))
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return strengths and noise of the images that get noise."""
-        return self._draw(batch.x[: self._count(batch.x)])
-
-    def _draw(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        generator, dtype = self.group.generator, x.dtype
+        """Return strengths [M,1,1,1] and standard normal noise [M,C,H,W] of the M images that get noise."""
+        x, generator = batch.x[: self._count(batch.x)], self.group.generator
         choice = torch.randint(len(self.strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
-        return self.strengths.to(dtype)[choice], normal(x.shape, generator, dtype)
-
-    def _noisy(self, x: Tensor, drawn: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return images with noise. drawn: strengths and noise; None: draw them now."""
-        return speckled(x, *(self._draw(x) if drawn is None else drawn))
+        return self.strengths.to(x.dtype)[choice], normal(x.shape, generator, x.dtype)
