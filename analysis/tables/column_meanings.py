@@ -124,6 +124,9 @@ def _backbones_as_parts(meanings: list[Meaning], notes: list[str]) -> list[Meani
     return [replace(meaning, block=ONE_SET) for meaning in meanings]
 
 
+_PLAIN_STEMS = {"row", "line", "set", "dataset", "data", "data set", "task", "problem", "benchmark", "test"}
+
+
 def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
     """Raise UsageError for `Feature1`, `Feature2` and `Feature3`: each a data set, or parts of one."""
     names = [meaning.dataset for meaning in meanings if not meaning.block]
@@ -133,7 +136,10 @@ def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
         match = re.fullmatch(r"(.*[a-z])[\s_-]*([0-9]+)", name, re.I)
         if match is None:
             return
-        stems.add(match[1])
+        stem = match[1].strip()
+        if len(stem) == 1 or stem.casefold() in _PLAIN_STEMS:  # `D1`, `data set 1`
+            return
+        stems.add(stem)
         numbers.append(int(match[2]))
     if len(names) < 3 or len(stems) > 1 or numbers != list(range(numbers[0], numbers[0] + len(names))):
         return
