@@ -8,6 +8,7 @@ import re
 import statistics
 from collections.abc import Sequence
 
+from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.understood import Understood, names_of_columns
 from biasbed.errors import UsageError, listed, shown
 
@@ -83,11 +84,13 @@ def opposite_columns(table: Understood) -> list[str]:
     return [f"{shown_names} falls where the others rise: if less of it is better, say lower={','.join(falling[:3])}"]
 
 
-def refuse_other_numbers(values: Sequence[float], title: str, source: str) -> None:
-    """Raise UsageError for p values, by the words around the table, and for settings, which are powers of ten."""
+def refuse_other_numbers(values: Sequence[float], title: str, caption: str, source: str) -> None:
+    """Raise UsageError for p values, by the words around the table, for costs, and for settings: powers of ten."""
     is_titled = re.search(r"\bp[- ]values?\b(?!\W*[<>≤≥=])", title, re.I)  # no `significant with p-value < 0.05`
     if is_titled and all(0 <= value <= 1 for value in values) and min(values) < 0.05:
         raise UsageError(f"{source}: holds p values by its title, and no scores (lower= reads them all the same)")
+    if caption and set(say.split_words(caption)) <= say.TIMES | {"training", "inference"}:
+        raise UsageError(f"{source}: holds costs by its title, and no scores (lower= reads them all the same)")
     powers = {value for value in values if re.match(r"-?1(\.0+)?e", f"{value:e}")}
     if len(values) >= FEW_NUMBERS and len(powers) > 1 and powers == set(values):
         raise UsageError(f"{source}: all numbers are powers of ten: they are settings, and no scores")

@@ -170,10 +170,13 @@ def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:
 def _is_straight_by_names(body: Body, columns: TableColumns) -> bool:
     """Return True if the head calls the lines data sets, and the columns are data sets by name, and no line."""
     heads = [body.leaf(column) for column in columns.scores]
+    lines = body.cells(columns.dataset or 0)
     are_sets = [bool(say.OF_DATA.search(head)) for head in heads]
-    if any(map(say.OF_METHODS.search, heads)) or sum(are_sets) < 0.7 * len(heads) or len(heads) < 2:
+    if any(map(say.OF_METHODS.search, heads)) or any(map(say.OF_DATA.search, lines)) or len(heads) < 2:
         return False
-    return not any(map(say.OF_DATA.search, body.cells(columns.dataset or 0)))
+    if all(say.is_metric(line.partition(" ")[0]) and not say.is_metric(line) for line in lines):  # `Accuracy DGL`
+        return not any(map(say.is_metric, heads))
+    return sum(are_sets) >= 0.7 * len(heads)
 
 
 def _say_columns(body: Body, columns: TableColumns) -> str:

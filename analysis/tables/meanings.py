@@ -119,6 +119,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
         all(re.fullmatch(r"[\w./@-]+", name) for name in names if name) and len([name for name in names if name]) > 1
     )
     full_names = {name.casefold() for name in names}
+    has_precision = {"p", "r"} <= full_names and any(map(re.compile(r"F-?[0-9.]+").match, names))
     shared = _shared_measures([name for name in names if not say.is_metric(name)])
     result = []
     for meaning in meanings:
@@ -127,6 +128,9 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
             continue
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
+            continue
+        if has_precision and meaning.dataset in ("P", "R"):
+            result.append(replace(meaning, metric=meaning.dataset, dataset="", direction="yes"))
             continue
         parts_of_name = _bracketed_metric(meaning, full_names)
         if _is_only_measure(meaning.dataset, full_names, shared) and parts_of_name is None:
@@ -144,7 +148,7 @@ def _split_of_metric(meaning: Meaning) -> Meaning:
     """Return a column that is named by a measure alone; words of validation or training in it are its split."""
     spoken = set(say.split_words(meaning.dataset))
     split = ""
-    for name, vocabulary in (("test", {"test", "testing"}), ("train", say.TRAINING), ("val", say.VALIDATION)):
+    for name, vocabulary in (("train", say.TRAINING), ("val", say.VALIDATION), ("test", {"test", "testing"})):
         if spoken & vocabulary:
             split = name
     return replace(meaning, metric=meaning.dataset, dataset="", split=meaning.split or split)
@@ -355,9 +359,9 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
 
 
 def _are_levels(names: Sequence[str]) -> bool:
-    """Return True for names like 15 %, K=4, 5-shot and 250: levels of a setting, numbered domains."""
+    """Return True for names like 15 %, K=4, 5-shot and 250, numbered domains, and languages."""
     distinct = list(dict.fromkeys(names))
-    is_numbering = all(map(str.isdigit, distinct))
+    is_numbering = all(map(str.isdigit, distinct)) or (len(distinct) > 2 and all(map(say.is_language, distinct)))
     num_levels = sum(
         say.is_shots(name) or bool(_LEVEL.fullmatch(name)) for name in distinct
     )  # beside them, the whole: `Full`

@@ -164,7 +164,7 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
     reader = ScoreReader(table)
     scores = reader.scores()
     if not settings.has_directions:
-        checks.refuse_other_numbers([score.value for score in scores], table.hint, grid.source)
+        checks.refuse_other_numbers([score.value for score in scores], table.hint, grid.caption, grid.source)
     scores = tell_apart(scores, table.body, table.columns, is_export, settings.dataset == "auto", table.notes)
     scores, turned = turned_signs(scores, table.body)
     scores, of_errors = errors_by_top_5(scores)

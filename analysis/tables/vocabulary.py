@@ -69,11 +69,11 @@ VARIANTS = _terms(
 COSTS = _terms(
     """
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
-    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter iters iterations
-    batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
+    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter iters
+    iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
     likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height workers
     warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
-    patch coef freq gamma lambda
+    patch coef freq gamma lambda util utilization
     """
 )
 TIMES = _terms("time latency runtime seconds fps speed throughput")
@@ -343,6 +343,11 @@ def is_setting(name: str) -> bool:
     return spoken[-2:] in TWO_OF_SETTINGS or (bool(spoken) and spoken[-1] in LAST_OF_SETTINGS)
 
 
+def is_language(name: str) -> bool:
+    """Return True for the code of a language, as in columns of a multilingual data set."""
+    return bool(re.fullmatch(rf"{_LANGUAGE}|th|sw|ur|he|id|ta|te|fa|eu|bn|ka|kk|ml|mr|my|ms|ca|af", name, re.I))
+
+
 def is_shots(name: str) -> bool:
     """Return True for a number of examples a class: `5-shot`, `1-shot 5-way`."""
     return bool(re.fullmatch(SHOTS, name.lower()))
@@ -389,6 +394,6 @@ def split_kind(name: str) -> str:
         return "val"
     if spoken and spoken <= TRAINING | _SPLIT_FILLERS and spoken & TRAINING:
         return "train"
-    if spoken and spoken <= TEST | _SPLIT_FILLERS and spoken & TEST:
+    if spoken and spoken <= TEST | _SPLIT_FILLERS | {"p", "std", "public", "private"} and spoken & TEST:
         return "test"
     return ""
