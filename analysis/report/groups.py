@@ -66,7 +66,9 @@ def caption(analysis: Analysis) -> str:
             columns = listing(map(analysis.label, names_of(group.counted)))
             text += f" Of {analysis.label(group.block)} the tests take {columns}."
     lower = [column.name for column in analysis.sets if not column.higher_is_better]
-    if 0 < len(lower) < len(analysis.sets):
+    if len(lower) == len(analysis.sets):
+        text += " Less is better."
+    elif lower:
         text += f" Less is better: {listing(map(analysis.label, lower))}."
     return text
 

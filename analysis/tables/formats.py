@@ -160,9 +160,11 @@ def is_frame(scores: object) -> TypeGuard[pd.DataFrame]:
 
 
 def grid_of_frame(frame: pd.DataFrame) -> Grid:
-    """Return the cells of a DataFrame; an index with names becomes the first columns."""
+    """Return the cells of a DataFrame; an index with names becomes the first columns. Raises UsageError without any."""
     import pandas as pd
 
+    if not frame.shape[1]:
+        raise UsageError("the table: has no columns")
     if not isinstance(frame.index, pd.RangeIndex) or frame.index.name is not None:
         frame = frame.reset_index()
     num_levels = frame.columns.nlevels

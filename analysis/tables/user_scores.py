@@ -107,17 +107,15 @@ def _twice(row: Score, first: str) -> str:
 
 
 def _lookalikes(noun: str, names: Iterable[str]) -> list[str]:
-    """Return a note on names that differ only in capitals and signs."""
+    """Return a note on names that differ only in capitals and punctuation; `ERM+` and `ERM*` are other names."""
     forms: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        letters = "".join(sign for sign in name.casefold() if sign.isalnum())
+        letters = "".join(sign for sign in name.casefold() if sign.isalnum() or sign in "+*†‡")
         forms.setdefault(letters or name, []).append(name)
-    notes = []
-    for same in forms.values():
-        if len(same) > 1:
-            quoted = " and ".join(f"'{name}'" for name in same)
-            notes.append(f"the {noun} {quoted} are taken for different ones: if they are one, give them one name")
-    return notes
+    alike = [" and ".join(f"'{name}'" for name in same) for same in forms.values() if len(same) > 1]
+    if not alike:
+        return []
+    return [f"the {noun} {'; '.join(alike)} are taken for different ones: if they are one, give them one name"]
 
 
 def select_scores(scores: UserScores, methods: Iterable[str], datasets: Iterable[str]) -> UserScores:

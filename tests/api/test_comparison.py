@@ -213,3 +213,21 @@ def test_a_comparison_needs_no_heavy_package(table: Path, tmp_path: Path) -> Non
     messages = done.stderr.splitlines()
     assert len(messages) == 3
     assert all('pip install "biasbed[train]"' in message for message in messages)
+
+
+def test_a_frame_without_columns_is_refused() -> None:
+    with pytest.raises(UsageError, match="no columns"):
+        biasbed.compare(pd.DataFrame())
+
+
+def test_what_was_not_checked_has_no_findings(table: Path) -> None:
+    with pytest.raises(UsageError, match="check=True"):
+        _ = biasbed.compare(table, bootstrap=200).check
+    assert list(biasbed.compare(table, bootstrap=200, check=True).check["kind"]) == ["claim"]
+
+
+@pytest.mark.parametrize(("other", "is_alike"), [("erm", True), ("E.R.M", True), ("ERM++", False), ("ERM*", False)])
+def test_names_that_look_alike_are_noted(other: str, is_alike: bool) -> None:
+    frame = pd.DataFrame({"method": ["ERM", other, "IRM"], "x": [61.0, 62.5, 64.0], "y": [71.0, 70.5, 75.0]})
+    notes = biasbed.compare(frame, bootstrap=200).notes
+    assert any("taken for different ones" in note for note in notes) == is_alike

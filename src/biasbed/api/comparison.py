@@ -317,8 +317,15 @@ class ScoreComparison:
 
     @property
     def check(self) -> pd.DataFrame:
-        """Printed numbers that contradict each other, and claims without support; empty without `check=True`."""
+        """Printed numbers that contradict each other, and claims without support.
+
+        Raises UsageError without `check=True`.
+        """
         from biasbed.analysis.sections.printed_numbers import PRINTED_NUMBERS
+
+        printed = self.analysis.inputs.user_scores
+        if printed is None or printed.checked is None:
+            raise UsageError("check: nothing was checked: compare(..., check=True) does")
 
         return self.analysis.data(PRINTED_NUMBERS).findings
 
