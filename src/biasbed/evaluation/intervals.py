@@ -13,13 +13,13 @@ import numpy as np
 from biasbed import measures
 from biasbed.evaluation.decisions import IMAGE_VALUES, NAN, CountedValues, Decisions
 
-RESAMPLES = 1000
+RESAMPLES, SEED = 1000, 0
 FEWEST_OBSERVERS = 5  # for an interval over observers: resamples of fewer hardly differ
 LEVEL = 0.95
 Interval = tuple[float, float]
 
 
-def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, seed: int = 0) -> Interval:
+def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray) -> Interval:
     """Compute a percentile bootstrap interval over clusters of a ratio: hits among the trials that are counted.
 
     hit, counted: [N] bool per trial. cluster: [N] integers; the trials of one cluster, an image or an observer, are
@@ -36,18 +36,16 @@ def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, se
         values: np.ndarray = usable[:, 0] / usable[:, 1]
         return values
 
-    return sums_interval([sums], ratios, seed)
+    return sums_interval([sums], ratios)
 
 
-def sums_interval(
-    samples: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0
-) -> Interval:
+def sums_interval(samples: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray]) -> Interval:
     """Compute a percentile bootstrap interval of a statistic of sums over clusters; NaN if it is never defined.
 
     samples: [N,D] values of each cluster, one array for each sample that is drawn independently. statistic: function
     of the sums [R,all D] of each resample; it leaves out those without a value.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     drawn = []
     for sums in samples:
         rows = _count_rows(sums)

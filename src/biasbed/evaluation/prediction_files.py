@@ -228,28 +228,29 @@ def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _By
     """Read the columns of several labels; empty if images have one label. Raises UsageError if they are not whole."""
     if b"labels" not in metadata:
         return _ByClass()
-    names = parse_json(metadata[b"labels"])
-    columns = {name: _matrix(table[name]) for name in LISTS if name in table.column_names}
-    kinds_and_shapes = {(name, column.dtype.kind, column.shape) for name, column in columns.items()}
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        shape = (len(table), len(names))
-        if kinds_and_shapes == {("targets", "b", shape), ("scores", "f", shape)}:
-            return _ByClass(tuple(names), columns)
-    raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
+    return _read_matrices(path, table, parse_json(metadata[b"labels"]), {"targets": "b", "scores": "f"}, "labels")
 
 
 def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _ByClass:
     """Read the scores of all classes; empty if the file has none. Raises UsageError if they are not whole."""
     if "log_probability" not in table.column_names:
         return _ByClass()
-    names = parse_json(metadata.get(b"classes", b"null"))
-    columns = {name: _matrix(table[name]) for name in SCORE_LISTS if name in table.column_names}
+    is_complete = {"energy", "max_softmax"} <= set(table.column_names)
+    names = parse_json(metadata.get(b"classes", b"null")) if is_complete else None
+    return _read_matrices(path, table, names, {"log_probability": "f"}, "scores")
+
+
+def _read_matrices(path: Path, table: Any, names: object, kinds: Mapping[str, str], subject: str) -> _ByClass:
+    """Read columns of lists with a value for each class. Raises UsageError if one is missing or not whole.
+
+    names: of the classes, from the file's metadata. kinds: column -> kind of its numbers, as numpy names it.
+    """
+    columns = {name: _matrix(table[name]) for name in kinds if name in table.column_names}
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        has_numbers = {"energy", "max_softmax"} <= set(table.column_names)
-        fits = columns["log_probability"].shape == (len(table), len(names))
-        if has_numbers and fits and all(column.dtype.kind == "f" for column in columns.values()):
+        expected = {(name, kind, (len(table), len(names))) for name, kind in kinds.items()}
+        if {(name, column.dtype.kind, column.shape) for name, column in columns.items()} == expected:
             return _ByClass(tuple(names), columns)
-    raise UsageError(f"{path}: no predictions of biasbed (its columns of scores are not whole)")
+    raise UsageError(f"{path}: no predictions of biasbed (its columns of {subject} are not whole)")
 
 
 def _matrix(column: Any) -> np.ndarray:

@@ -119,9 +119,9 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[st
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_rows(file: Any, columns: Sequence[str], rows: Iterable[Mapping[str, object]], missing: str = "") -> None:
+def write_rows(file: Any, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
     """Write a CSV table with a header. Text that a spreadsheet would run as a formula is escaped."""
-    writer = csv.DictWriter(file, list(columns), restval=missing, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(file, list(columns), extrasaction="ignore", lineterminator="\n")
     writer.writerow({name: escape_formula(name) for name in columns})
     for row in rows:
         writer.writerow({name: escape_formula(value) for name, value in row.items()})

@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     import psutil
 
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
-LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
-ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
+LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must end when its standard input does
+ENDING = (signal.SIGTERM, signal.SIGUSR2)  # signals that ask to end; Slurm sends SIGUSR2 before it ends a job
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
 STORE = "BIASBED_STORE"  # environment variable: the file in which the processes of one machine find each other
 SHELLS = ("bash", "sh", "dash", "zsh")
 WATCHER = "biasbed watcher"  # name of the threads that wait for another process to end and hold no lock meanwhile
 COPIES = 2.0  # seconds in which further signals are copies of the first: `mlflow run` and `timeout` send two
+FOLLOW_EVERY = 2.0  # seconds between looks at the process that started the command
 AGAIN = 0.1  # seconds after which an exception that was discarded is raised again
 
 
 def yield_while_waiting() -> None:
-    """Let idle threads sleep: a step beside a busy neighbour takes its share longer, and not eight times as long.
+    """Let OpenMP's idle threads sleep, so that a busy machine slows training in proportion, and not eightfold.
 
-    OpenMP reads this once, as torch loads it, so a command calls this before anything else; its children inherit it.
-    By default an OpenMP thread that has finished its part spins until the others have, on a core that the neighbour or
-    a loader process could use. Numbers don't depend on it. What the user has set stays.
+    By default a thread that has finished its part spins until the others have, on a core that other processes could
+    use. Numbers don't depend on it. OpenMP reads the variable when torch is loaded, so a command calls this first.
+    Child processes inherit it. A value that the user has set stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -54,15 +55,15 @@ def shorten_warnings() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process as Python would, without freeing all objects first, which takes a second after torch and MLflow.
+    """End this process without freeing all objects, which takes a second after torch and MLflow.
 
-    As the children of `multiprocessing` end: wait for threads that are no daemons, call the functions of `atexit`, and
-    flush what was printed. With `gc.freeze` and `sys.exit` instead, nanobind reports leaks.
+    Like children of `multiprocessing`, it waits for non-daemon threads, calls the functions of `atexit` and flushes its
+    output. With `gc.freeze` and `sys.exit` instead, nanobind would report leaks.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        with contextlib.suppress(OSError, ValueError):  # whoever reads it has seen enough, or it is closed
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
             stream.flush()
     os._exit(code)
 
@@ -87,16 +88,16 @@ def find_launcher() -> psutil.Process | None:
     return None
 
 
-def follow_launcher(interval: float = 2.0) -> None:
-    """Under `mlflow run`, end with SIGTERM when the launcher is gone: else its death leaves an orphan."""
+def follow_launcher() -> None:
+    """End with SIGTERM when `mlflow run`, which started this command, is gone, so that no orphan stays."""
     launcher = find_launcher()
     if launcher is not None:
-        threading.Thread(target=_watch, args=(launcher, interval), name=WATCHER, daemon=True).start()
+        threading.Thread(target=_watch, args=(launcher,), name=WATCHER, daemon=True).start()
 
 
-def _watch(launcher: psutil.Process, interval: float) -> None:
+def _watch(launcher: psutil.Process) -> None:
     while launcher.is_running():
-        time.sleep(interval)
+        time.sleep(FOLLOW_EVERY)
     if noted_signal() is None:
         os.kill(os.getppid() if in_torchrun() else os.getpid(), signal.SIGTERM)
 
@@ -109,10 +110,10 @@ def die_with_parent(with_signal: signal.Signals) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep the memory that is freed, for the next tensor; other C libraries are left as they are.
+    """Make glibc keep freed memory for the next tensor; other C libraries are left as they are.
 
-    It returns large blocks to the system, so that every activation on a CPU is made of fresh pages: a ResNet-50 on 256
-    images of 224 pixels spends a third of its time on them.
+    By default it returns large blocks to the system, so that every activation on a CPU needs fresh pages: a ResNet-50
+    on 256 images of 224 pixels spends a third of its time on them.
     """
     trim_threshold, most_mapped = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -122,7 +123,7 @@ def keep_freed_memory() -> None:
 
 
 def end_with_parent() -> None:
-    """End with SIGTERM when the process that named itself in `PARENT_PROCESS` is gone, or is gone already."""
+    """End with SIGTERM when the parent process that `PARENT_PROCESS` names ends, or if it has ended already."""
     parent = os.environ.pop(PARENT_PROCESS, None)
     if parent is not None:
         die_with_parent(signal.SIGTERM)
@@ -131,7 +132,7 @@ def end_with_parent() -> None:
 
 
 def end_with_input() -> None:
-    """With `LIFELINE` set, end with SIGTERM when the standard input does: a container has no parent to follow."""
+    """End with SIGTERM when the standard input ends, if `LIFELINE` is set: a container has no parent to follow."""
     if os.environ.pop(LIFELINE, None) is not None:
         threading.Thread(target=_read_to_end, name=WATCHER, daemon=True).start()
 
@@ -144,7 +145,7 @@ def _read_to_end() -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked this process to end."""
+    """Exception that ends this process after a signal that asks for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -152,24 +153,25 @@ class Interrupted(KeyboardInterrupt):
 
 
 class _Request:
-    """Signal that asked this process to end, and how far it was honoured.
+    """Signal that asked this process to end, and the state of ending it.
 
-    Python discards what a handler raises in `__del__`, in a callback of a weak reference or of the garbage collector,
-    and some C code clears it. So the handler notes the signal, and raises again until the exception is under way.
+    Python discards an exception that a handler raises within `__del__`, or within a callback of a weak reference or of
+    the garbage collector, and some C code clears it. So the handler notes the signal, and `Interrupted` is raised again
+    until some code handles it.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self.is_postponed = False  # a first signal is noted, for the block to ask
-        self.is_over = False  # the command has ended: a first signal changes nothing any more
-        self.is_raised = False
+        self.is_postponed = False  # True: a first signal is only noted (`postponed`)
+        self.is_over = False  # True: the work is done, and a first signal changes nothing any more
+        self.is_raised = False  # True once Interrupted was raised
         self._owner, self._when = os.getpid(), 0.0
         self._before: dict[signal.Signals, Any] = {}
         self._timer = (0.0, 0.0)
         self._hook = sys.unraisablehook
 
     def install(self) -> None:
-        """Handle the signals, except Ctrl-C if whoever started us wants it otherwise."""
+        """Handle the signals; Ctrl-C only if the process that started this one has not changed its handler."""
         for number in ENDING:
             self._set(number, self._handle)
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
@@ -177,7 +179,7 @@ class _Request:
         sys.unraisablehook = self._report_discarded
 
     def restore(self) -> None:
-        """Undo everything."""
+        """Restore the handlers, the timer and the hook of before."""
         if self.is_raised:
             signal.setitimer(signal.ITIMER_REAL, *self._timer)
         for number, handler in self._before.items():
@@ -185,12 +187,12 @@ class _Request:
         sys.unraisablehook = self._hook
 
     def end(self, number: int) -> NoReturn:
-        """Raise Interrupted, again and again until it is under way."""
+        """Raise Interrupted, and start a timer that raises it again until some code handles it."""
         self.signal = self.signal or signal.Signals(number)
         self._when = self._when or time.monotonic()
         if not self.is_raised:
             self.is_raised = True
-            self._set(signal.SIGCHLD, signal.SIG_DFL)  # the death of a loader worker is no news any more
+            self._set(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise errors about ended loader workers
             self._set(signal.SIGALRM, self._remind)
             self._timer = signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
         raise Interrupted(self.signal)
@@ -207,6 +209,7 @@ class _Request:
             self.end(self.signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: note or act on the first one, ignore its copies, and end at once on a later one."""
         if os.getpid() != self._owner:  # a copy of this process that has no handlers of its own yet
             os._exit(128 + number)
         is_first = self.signal is None
@@ -219,14 +222,16 @@ class _Request:
             self.end(number)
 
     def _set(self, number: signal.Signals, handler: Any) -> None:
+        """Set a handler, and keep the one of before for `restore`."""
         previous = signal.signal(number, handler)
         self._before.setdefault(number, signal.SIG_DFL if previous is None else previous)
 
     def _remind(self, number: int, frame: FrameType | None) -> None:
-        reports = _Request._report_discarded.__code__  # in which Python prints what we raise, as a fault of the hook
+        """Raise Interrupted again unless some code handles it now."""
+        reports = _Request._report_discarded.__code__  # an exception in it would be reported as an error of the hook
         if any(caller.f_code is reports for caller, _ in traceback.walk_stack(frame)):
             return
-        error = sys.exc_info()[1]  # that is handled, or passes through a `finally`
+        error = sys.exc_info()[1]  # the exception that is handled now, or passes through a `finally`
         while error is not None:
             if isinstance(error, Interrupted):
                 return
@@ -242,7 +247,7 @@ _request: _Request | None = None
 
 
 def handle_signals() -> None:
-    """From now on, end this process in good order when a signal asks it to."""
+    """Install the handlers: from now on a signal ends this process in good order, by `Interrupted`."""
     global _request
     _request = _Request()
     _request.install()
@@ -270,7 +275,7 @@ def interruptible() -> Iterator[None]:
         request.raise_if_asked()
     except Exception as error:
         if request.signal is not None and request.is_raised and not request.is_over:
-            raise Interrupted(request.signal) from error  # what a library made of it
+            raise Interrupted(request.signal) from error  # a library has converted it to this error
         raise
     finally:
         if is_outermost:
@@ -280,14 +285,14 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
-    """In the block, only note a first signal to end; a second one acts."""
+    """Postpone a first signal within the block: it is only noted (`noted_signal`). A second one ends the process."""
     with _with_postponed(True):
         yield
 
 
 @contextlib.contextmanager
 def acting_at_once() -> Iterator[None]:
-    """Within a block that postpones signals, let them act; one that was noted before, too."""
+    """Let signals end the process again within a part of a `postponed` block, also one that was noted before."""
     with _with_postponed(False):
         if _request is not None:
             _request.raise_if_asked()
@@ -296,6 +301,7 @@ def acting_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_postponed(value: bool) -> Iterator[None]:
+    """Set `_Request.is_postponed` within the block."""
     if _request is None:
         yield
         return
@@ -312,19 +318,19 @@ def noted_signal() -> signal.Signals | None:
 
 
 def end_by(number: int) -> NoReturn:
-    """End what this process does as a signal would."""
+    """Raise Interrupted as if this signal had come."""
     if _request is None:
         raise Interrupted(number)
     _request.end(number)
 
 
 def signal_of(error: KeyboardInterrupt) -> signal.Signals:
-    """Return the signal that ended something; others than we raise KeyboardInterrupt for Ctrl-C."""
+    """Return the signal behind a KeyboardInterrupt; SIGINT unless biasbed has raised it."""
     return error.signal if isinstance(error, Interrupted) else signal.SIGINT
 
 
 def ignore_first_signal() -> None:
-    """Note that all is done or settled, so that a signal does not change the outcome; a second one acts."""
+    """Ignore a first signal from now on, as the outcome is settled; a second one still ends the process."""
     if _request is not None:
         _request.conclude()
 

@@ -20,8 +20,8 @@ EVERY = 5.0  # seconds between samples
 class SystemMetrics:
     """Sampler of processor, memory, disk, network and GPUs in a thread of its own."""
 
-    def __init__(self, every: float = EVERY) -> None:
-        self._every, self._monitors = every, _monitors()
+    def __init__(self) -> None:
+        self._monitors = _monitors()
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._sample()
         threading.Thread(target=self._run, name="system metrics", daemon=True).start()
@@ -41,7 +41,7 @@ class SystemMetrics:
         self._ended.set()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._every):
+        while not self._ended.wait(EVERY):
             self._sample()
 
     def _sample(self) -> None:
