@@ -67,9 +67,9 @@ def test_a_last_layer_is_what_scikit_learn_finds(classes: int) -> None:
     x, y, group, usual = features(classes)
     layer = last_layer.refit(x, y, group, usual, (0.3,), 3, np.random.default_rng(5))
     generator = np.random.default_rng(5)  # the same draws: the halves, a draw of the first, and three
-    half, _ = last_layer.halves(group, generator)
-    last_layer.balanced(group[half], generator)
-    drawn = [last_layer.balanced(group, generator) for _ in range(3)]
+    half, _ = last_layer.halve_groups(group, generator)
+    last_layer.draw_balanced(group[half], generator)
+    drawn = [last_layer.draw_balanced(group, generator) for _ in range(3)]
     weights, intercepts = by_hand(x, y, drawn, usual, 0.3)
     if classes == 2:
         weights, intercepts = np.concatenate([-weights, weights]) / 2, np.concatenate([-intercepts, intercepts]) / 2
@@ -82,11 +82,11 @@ def test_draws_have_as_many_of_each_group_and_halves_have_all() -> None:
     _, _, group, _ = features(3)
     sizes = np.bincount(group)
     generator = np.random.default_rng(0)
-    rows = last_layer.balanced(group, generator)
+    rows = last_layer.draw_balanced(group, generator)
     assert np.bincount(group[rows]).tolist() == [sizes.min()] * 6
     assert len(set(rows.tolist())) == len(rows)
-    assert not np.array_equal(np.sort(rows), np.sort(last_layer.balanced(group, generator)))
-    first, second = last_layer.halves(group, generator)
+    assert not np.array_equal(np.sort(rows), np.sort(last_layer.draw_balanced(group, generator)))
+    first, second = last_layer.halve_groups(group, generator)
     assert sorted([*first, *second]) == list(range(len(group)))
     assert np.bincount(group[first]).tolist() == [-(-size // 2) for size in sizes]
 

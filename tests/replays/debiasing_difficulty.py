@@ -13,7 +13,7 @@ from biasbed.algorithms.base import Progress, TrainData
 from biasbed.algorithms.biasensemble import BiasEnsemble, select
 from biasbed.algorithms.disent import DisEnt
 from biasbed.algorithms.lff import LfF
-from biasbed.algorithms.relative_difficulty import DifficultyWeighted, amplified, cross_entropy
+from biasbed.algorithms.relative_difficulty import DifficultyWeighted, amplify, cross_entropy
 from biasbed.batch import Batch
 from helpers.scripted import Script, permutation
 from replays import Case, close, setup
@@ -25,7 +25,7 @@ def is_close(ours: Tensor, case: Case, key: str, atol: float = 1e-9) -> None:
 
 def replay_amplified(case: Case) -> None:
     logits, y = torch.from_numpy(case["logits"]).requires_grad_(), torch.from_numpy(case["y"])
-    loss = amplified(cross_entropy(logits, y), float(case["q"]))
+    loss = amplify(cross_entropy(logits, y), float(case["q"]))
     loss.mean().backward()
     is_close(loss, case, "loss")
     assert logits.grad is not None
@@ -82,7 +82,7 @@ def follow_lff(cls: type[DifficultyWeighted], case: Case, atol: float) -> None:
         if isinstance(algorithm, BiasEnsemble):
             is_close(biased[algorithm.selected[index]], case, f"loss_b_selected_{step}")
         else:
-            is_close(amplified(biased, algorithm.hparams.q), case, f"loss_b_{step}")
+            is_close(amplify(biased, algorithm.hparams.q), case, f"loss_b_{step}")
             compare_averages(algorithm, case, step)
 
 
@@ -150,7 +150,7 @@ REPLAYS: Mapping[str, Callable[[Case], None]] = {
 }
 UNCOMPARED: Mapping[str, Mapping[str, str]] = {
     "debiasing/gce_*": {"textbook_gce_value": "of the textbook's form, which has the same gradient over q"},
-    "debiasing/biasensemble_disent_steps": {"q": "of the amplified loss, which the ensemble's stages alone have"},
+    "debiasing/biasensemble_disent_steps": {"q": "of the amplify loss, which the ensemble's stages alone have"},
     "debiasing/biasensemble_selection_at_threshold": {
         "threshold": "what is not above 0.5 is not above a larger number either",
     },

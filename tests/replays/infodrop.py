@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from biasbed.algorithms import infodrop
 from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.infodrop import InfoDrop, Mask, Offset
+from biasbed.batch import Batch
 from biasbed.networks import build
 from biasbed.networks.surgery import Site, Window
 from helpers.scripted import Script, whole
@@ -44,7 +45,7 @@ def drawn(case: Case) -> infodrop.MaskDraw:
     algorithm, radius = method(hparams_of(case)), int(case["radius"])
     offsets = np.stack([case["offset_i"], case["offset_j"]], axis=-1)
     with Script(whole(offsets[None], low=-radius, high=radius + 1)):
-        (draw,) = algorithm.train()._draw()
+        (draw,) = algorithm.train().draw(Batch(torch.from_numpy(case["x"])))
     assert draw is not None
     return draw
 

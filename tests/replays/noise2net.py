@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.noise2net import NUM_BLOCKS, NUM_CONVS, Noise2Net, residual
+from biasbed.batch import Batch
 from helpers.scripted import Given, Script, uniform, whole
 from replays import Case, close, setup
 
@@ -59,7 +60,7 @@ def replay(case: Case) -> None:
     close(seen[: len(x)], case["y"], rtol=1e-4, atol=1e-5)
     assert torch.equal(seen[len(x) :], batch[len(x) :])
     with Script(draws_of(case)):
-        draw = algorithm._draw(len(batch))
+        draw = algorithm.draw(Batch(batch))
     assert draw is not None
     close(draw.strength, case["epsilon"])
     for number, block in enumerate(draw.blocks, start=1):

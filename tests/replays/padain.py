@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from biasbed.algorithms.padain import PAdaIN, swap_statistics
+from biasbed.batch import Batch
 from biasbed.networks import build, surgery
 from helpers.scripted import Script, permutation, uniform
 from replays import Case, close, close_network, setup, weights_by_formula
@@ -35,7 +36,7 @@ def replay_identity(case: Case) -> None:
     algorithm = method(p=0.0)
     swap = algorithm.swaps[0]
     assert torch.equal(swap(tensors["x_3x3"]), tensors["y_3x3_eval"])  # nobody draws in evaluation
-    swap.draw = algorithm._draw(len(tensors["x_3x3"]))[0]
+    swap.draw = algorithm.draw(Batch(tensors["x_3x3"]))[0]
     assert torch.equal(swap(tensors["x_3x3"]), tensors["y_3x3_p0"])  # a coin with p = 0 draws nothing
     swap.draw = torch.tensor([1, 2, 3, 0])
     assert torch.equal(swap(tensors["x_1x1"]), tensors["y_1x1_train"])

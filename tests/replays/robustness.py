@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.augmix import AugMix
 from biasbed.algorithms.fast_adversarial import FastAdversarial
-from biasbed.algorithms.speckle import speckled
+from biasbed.algorithms.speckle import add_speckle
 from biasbed.batch import Batch
 from biasbed.data import augmix
 from biasbed.networks import attention
@@ -148,7 +148,7 @@ def replay_training(case: Case) -> None:
         x, normal = (torch.from_numpy(case[f"{name}.{key}"]) for key in ("x", "normal"))
         per = "channel" if name == "speckle" else "image"
         sigma = torch.from_numpy(case[f"{name}.sigma_per_{per}"]).float().view(shape)
-        close(speckled(x, sigma, normal), case[f"{name}.output"], rtol=0, atol=1e-6)
+        close(add_speckle(x, sigma, normal), case[f"{name}.output"], rtol=0, atol=1e-6)
 
 
 # Both hidden units are below 0 for all of that file's inputs: tests/networks/test_attention.py has others.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
 from biasbed.algorithms.disent import SWAPPING_MNIST, Disentangled, Swapping
 from biasbed.algorithms.lff import SeparateNetworks
-from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, amplified, cross_entropy
+from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, amplify, cross_entropy
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.errors import Failure
@@ -117,7 +117,7 @@ class BiasEnsemble(DifficultyWeighted):
         def objectives(part: Batch) -> dict[str, Objective]:
             logits = network(part.x)
             self.observe(logits, part.y)
-            loss = amplified(cross_entropy(logits, part.y), self.hparams.q).mean()
+            loss = amplify(cross_entropy(logits, part.y), self.hparams.q).mean()
             return {path: (loss, network.parameters())}
 
         gradients, terms = self.grads(batch, objectives)

@@ -123,7 +123,7 @@ class Disentangled(Pair):
 class DisEnt(DifficultyWeighted):
     """Two encoders, one for the class and one for its bias, each with a classifier of both codes.
 
-    The biased classifier's loss is `relative_difficulty.amplified`, the other's the cross-entropy weighted by the
+    The biased classifier's loss is `relative_difficulty.amplify`, the other's the cross-entropy weighted by the
     relative difficulty W of each image (equations 1 and 2). Neither loss trains the other one's encoder. After a
     warm-up both losses are added once more, with the biased codes of a step permuted among its images (equation 3).
     """

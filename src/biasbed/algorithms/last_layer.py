@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 TRIES = 1000  # largest number of iterations of a fit
 
 
+class Linear(NamedTuple):
+    """Linear classifiers, F of them: weights [F,D] and intercepts [F]."""
+
+    weights: np.ndarray
+    intercepts: np.ndarray
+
+
 class LastLayer(NamedTuple):
     """Last layer for unscaled features: weights [K,D] and intercepts [K], also for two classes, and the chosen C."""
 
@@ -42,8 +49,8 @@ def refit(
     """
     from sklearn.preprocessing import StandardScaler
 
-    fit_half, test_half = halves(group, generator)
-    rows = fit_half[balanced(group[fit_half], generator)]
+    fit_half, test_half = halve_groups(group, generator)
+    rows = fit_half[draw_balanced(group[fit_half], generator)]
     scaler = StandardScaler().fit(x[rows])
     accuracies = []
     for candidate in strengths:
@@ -54,20 +61,23 @@ def refit(
     scaler = StandardScaler().fit(train_features)
     fits = []
     for _ in range(draws):
-        rows = balanced(group, generator)
+        rows = draw_balanced(group, generator)
         fits.append(coefficients(fit(scaler.transform(x[rows]), y[rows], strength)))
     weights, intercepts = (np.mean(parts, axis=0) for parts in zip(*fits, strict=True))
     return LastLayer(*unscale(weights, intercepts, scaler), strength)
 
 
-def balanced(group: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def draw_balanced(group: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Return rows with as many images of each group as the smallest one has, drawn without replacement."""
     least = np.unique(group, return_counts=True)[1].min()
     return np.concatenate([rows[:least] for rows in _shuffled_groups(group, generator)])
 
 
-def halves(group: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of two halves of every group. The first half of an odd number is larger by one."""
+def halve_groups(group: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a random half of every group, and the other rows.
+
+    The first half of an odd number is larger by one.
+    """
     first = np.concatenate([rows[: -(-len(rows) // 2)] for rows in _shuffled_groups(group, generator)])
     return first, np.setdiff1d(np.arange(len(group)), first)
 
@@ -91,24 +101,24 @@ def worst_group_accuracy(predictions: np.ndarray, y: np.ndarray, group: np.ndarr
     return min(float((predictions == y)[group == number].mean()) for number in np.unique(group))
 
 
-def coefficients(fitted: OneVsRestClassifier) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights [F,D] and intercepts [F] of the F classifiers: one for two classes, else K."""
+def coefficients(fitted: OneVsRestClassifier) -> Linear:
+    """Return the classifiers that were fitted: one for two classes, else one for each of K."""
     classifiers = fitted.estimators_
     weights = np.stack([classifier.coef_[0] for classifier in classifiers])
-    return weights, np.array([classifier.intercept_[0] for classifier in classifiers])
+    return Linear(weights, np.array([classifier.intercept_[0] for classifier in classifiers]))
 
 
-def unscale(weights: np.ndarray, intercepts: np.ndarray, scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and intercepts of every class for features that are not standardised."""
+def unscale(weights: np.ndarray, intercepts: np.ndarray, scaler: StandardScaler) -> Linear:
+    """Return the classifiers of all K classes for features as they are, from those for standardised features."""
     weights = weights / scaler.scale_
     return by_class(weights, intercepts - weights @ scaler.mean_)
 
 
-def by_class(weights: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights [K,D] and intercepts [K] of every class, also from the single classifier of two classes.
+def by_class(weights: np.ndarray, intercepts: np.ndarray) -> Linear:
+    """Return the classifiers of all K classes, also from the single one that two classes have.
 
     Its score z becomes -z/2 and z/2, whose softmax is the sigmoid of z.
     """
     if len(weights) > 1:
-        return weights, intercepts
-    return np.concatenate([-weights / 2, weights / 2]), np.concatenate([-intercepts / 2, intercepts / 2])
+        return Linear(weights, intercepts)
+    return Linear(*(np.concatenate([-values / 2, values / 2]) for values in (weights, intercepts)))

@@ -43,7 +43,7 @@ class SeparateNetworks(Pair):
 class LfF(DifficultyWeighted):
     """Two networks: the bias of one is amplified, and the other learns most from the images that the first one fails.
 
-    The biased network minimises `relative_difficulty.amplified`, the other one its cross-entropy weighted by the
+    The biased network minimises `relative_difficulty.amplify`, the other one its cross-entropy weighted by the
     relative difficulty W of each image (equation 4, algorithm 1).
     """
 

@@ -21,7 +21,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(at_least_fp32(logits), y, reduction="none")
 
 
-def amplified(ce: Tensor, q: float) -> Tensor:
+def amplify(ce: Tensor, q: float) -> Tensor:
     """Return cross-entropies [N] weighted to amplify a bias: each times q p^q, a constant for the gradient.
 
     p = exp(-ce) is the probability of the label. The gradient is q times that of the generalised cross-entropy
@@ -86,7 +86,7 @@ class Pair(nn.Module):
         return self(x)[0]
 
     def draw(self, method: DifficultyWeighted, batch: Batch) -> Tensor | None:
-        """Return the draws of a step; None if there are none."""
+        """Return what the pair draws for a step, as its `losses` takes it from the method; None for nothing."""
         return None
 
     def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
@@ -133,7 +133,7 @@ class DifficultyWeighted(Algorithm):
 
     def biased_mean(self, ce: Tensor, index: Tensor) -> Tensor:
         """Return the biased classifier's loss from its cross-entropies [N] of the training images `index`."""
-        return amplified(ce, self.hparams.q).mean()
+        return amplify(ce, self.hparams.q).mean()
 
     def per_example(self) -> Mapping[str, Tensor]:
         return {"weight": self.tables.weights()}

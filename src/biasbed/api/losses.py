@@ -39,7 +39,7 @@ contrastive = explain_misfits(
     contrastive_method.contrastive, "contrastive", "features [N,V,D], weights of pairs [N,N] and a temperature"
 )
 bias_amplified = explain_misfits(
-    relative_difficulty.amplified, "bias_amplified", "cross-entropies [N] and the exponent q"
+    relative_difficulty.amplify, "bias_amplified", "cross-entropies [N] and the exponent q"
 )
 hsic = explain_misfits(rebias.hsic, "hsic", "features [N,D] and [N,E] and the widths of their kernels")
 swap_statistics = explain_misfits(
