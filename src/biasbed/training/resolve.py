@@ -42,6 +42,11 @@ def _resolve(
     load: Callable[[Registry, str], Any],
     expect: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Spec]], Mapping[str, Any]],
 ) -> Config:
+    """Merge the layers of settings and build the config.
+
+    load: returns the class of a name in a registry. expect: returns the preprocessing that the initial weights expect
+    (`expected_settings`).
+    """
     from biasbed import algorithms, suites
 
     chosen = {name: value for name, value in flags.items() if value != "auto"}
@@ -55,13 +60,13 @@ def _resolve(
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (NETWORK_RECIPES, suite.presets, algorithm.presets)
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
-    below, above = suite.defaults, [algorithm.defaults, suite.defaults_for(chosen), *fixed]
+    above = [algorithm.defaults, suite.defaults_for(chosen), *fixed]  # layers above the expected preprocessing
     sizes = layered([*above, chosen])
     expected: Mapping[str, Any] = {}
     # Suites and presets that name weights have their own sizes for them.
-    if "init" in chosen and "init" not in {**below, **suite.defaults_for(chosen)}:
-        expected = expect({**below, **sizes}, sizes, specs(cls))
-    usual = layered([below, expected, *above])
+    if "init" in chosen and "init" not in {**suite.defaults, **suite.defaults_for(chosen)}:
+        expected = expect({**suite.defaults, **sizes}, sizes, specs(cls))
+    usual = layered([suite.defaults, expected, *above])
     config = build(cls, layered([usual, chosen]))
     _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
     return config
