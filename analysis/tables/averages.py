@@ -159,6 +159,8 @@ def other_line(name: str) -> str:
         return "a count of wins"
     if name.lstrip().startswith("#") or re.match(r"(number|no\.?|num) of ", name.lower()):
         return "a count"
+    if kind and say.split_words(name)[-1:] == ("length",):
+        return "a cost"
     first = next(iter(say.split_words(name)), "")
     if first in say.GAINS - {"change", "diff", "difference", "delta"} or first == "提升" or re.match(r"\s*Δ", name):
         return "a difference to another row"

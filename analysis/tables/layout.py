@@ -174,7 +174,8 @@ def _is_straight_by_names(body: Body, columns: TableColumns) -> bool:
     are_sets = [bool(say.OF_DATA.search(head)) for head in heads]
     if any(map(say.OF_METHODS.search, heads)) or any(map(say.OF_DATA.search, lines)) or len(heads) < 2:
         return False
-    if all(say.is_metric(line.partition(" ")[0]) and not say.is_metric(line) for line in lines):  # `Accuracy DGL`
+    first_words = [re.split(r"[ (]", line)[0] for line in lines]
+    if all(map(say.is_metric, first_words)) and not all(map(say.is_metric, lines)):  # `Accuracy DGL`
         return not any(map(say.is_metric, heads))
     return sum(are_sets) >= 0.7 * len(heads)
 
@@ -230,6 +231,7 @@ def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:
 def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
     """Raise UsageError if the columns of a table of data sets are measures or properties, and not methods."""
     names = [say.without_arrow(body.leaf(column)) for column in columns.scores]
+    with_arrows = [body.leaf(column) for column in columns.scores if say.arrow(body.leaf(column))]
     if any(say.OF_METHODS.search(name) or say.BACKBONES.search(name) for name in names):
         return
     properties = [
@@ -240,7 +242,7 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
         or say.says(name, say.SCORES)
         or say.OF_SPLITS.search(name)
     ]
-    if len(properties) >= 0.7 * len(names):
+    if max(len(properties), len(with_arrows)) >= 0.7 * len(names):
         raise UsageError(
             f"{body.grid.source}: no column says the method: the columns {listed(names, 4)} are measures or properties "
             f"of data sets (one model only?): name a column with method=, or say rows=methods"

@@ -120,6 +120,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
     )
     full_names = {name.casefold() for name in names}
     has_precision = {"p", "r"} <= full_names and any(map(re.compile(r"F-?[0-9.]+").match, names))
+    of_conditions = all(map(_is_measure_on_condition, names))
     shared = _shared_measures([name for name in names if not say.is_metric(name)])
     result = []
     for meaning in meanings:
@@ -128,6 +129,10 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
             continue
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
+            continue
+        condition = _BRACKETED.fullmatch(meaning.dataset) if of_conditions else None
+        if condition is not None and not meaning.metric:
+            result.append(replace(meaning, dataset=condition[2], metric=condition[1]))
             continue
         if has_precision and meaning.dataset in ("P", "R"):
             result.append(replace(meaning, metric=meaning.dataset, dataset="", direction="yes"))
@@ -142,6 +147,13 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
             parts_of_name = _spaced_split(meaning, shared)
         result.append(parts_of_name)
     return _blocks_of_slashes(result)
+
+
+def _is_measure_on_condition(name: str) -> bool:
+    """Return True for a name like `F1 [attacked data]`, whose brackets say what was measured on."""
+    match = _BRACKETED.fullmatch(name)
+    is_measure = match is not None and say.is_metric(match[1]) and not say.is_metric(name)
+    return match is not None and is_measure and "=" not in match[2] and any(map(str.isalpha, match[2]))
 
 
 def _split_of_metric(meaning: Meaning) -> Meaning:

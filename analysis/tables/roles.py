@@ -441,9 +441,11 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return not (say.is_metric(leaf) or say.has_word(leaf, say.CLEAR_MEASURES))
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
-    if leaf and (_COST.search(leaf) or say.letters(leaf) in ("alpha", "beta", "tau", "temperature")):
+    if leaf and (_COST.search(leaf) or say.letters(leaf) in ("beta", "tau", "temperature")):
         return True
     filled = list(filter(None, texts))
+    if say.letters(leaf) == "alpha" and len(set(filled)) < len(filled):
+        return True
     if not say.is_metric(leaf) and all(map(re.compile(r"[0-9]+e-?[0-9]+", re.I).fullmatch, filled)):
         return True
     if say.has_word(leaf, say.VARIANTS) and not say.is_metric(leaf) and all(map(str.isdigit, filled)):

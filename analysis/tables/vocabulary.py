@@ -109,7 +109,7 @@ HIGHER = _terms(
     точность rappel précision genauigkeit exactitud
     precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
     sdr sdri snr snri sisnr sisdr sisdri pesq stoi
-    acc1 acc5 gps gpsm success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
+    acc1 acc5 gps gpsm nds success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
     """
 )
 LOWER = _terms(
@@ -140,7 +140,7 @@ _FILLERS = _terms(
     rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
     in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
     cal highest lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online
-    offline kp dp keypoint pix
+    offline kp dp keypoint pix detok
     """
 )
 _EXTRA = re.compile(
@@ -336,7 +336,7 @@ def average_kind(name: str) -> str:
 def is_setting(name: str) -> bool:
     """Return True for the name of a setting, a cost or a size of data, as a line of a table of these has it."""
     spoken = split_words(re.sub(r"[(\[].*?[)\]]", "", name))
-    if _OF_COST.search(name):
+    if _OF_COST.search(name) or name.startswith("--"):  # `--lr`
         return True
     if spoken and PROPERTIES.union(("num", "number", "of", "dev", "timesteps")).issuperset(spoken):
         return True
