@@ -66,7 +66,7 @@ class Batches(OnDisk):
             states = [(folder / name).stat() for name in self.batches]
         versions = tuple((state.st_size, state.st_mtime_ns) for state in states)
         files = tuple(folder / name for name in self.batches)
-        return _batches(self.name, self.classes_of, self.key, files, versions)
+        return _read_batches(self.name, self.classes_of, self.key, files, versions)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
@@ -80,25 +80,28 @@ class Batches(OnDisk):
 
 
 @functools.lru_cache(maxsize=2)
-def _batches(
+def _read_batches(
     name: str, classes_of: str, key: str, files: tuple[Path, ...], versions: tuple[tuple[int, int], ...]
 ) -> MemorySource:
-    """Read all files, in order. versions: (size, time) of each file, so that unchanged files are read once."""
+    """Return the images of all files, in order.
+
+    versions: (size, time) of each file, so that unchanged files are read once.
+    """
     classes = CLASSES[classes_of]
     images, labels, ids = [], [], []
     for path in files:
-        pixels, y = _batch(path, key, len(classes))
+        pixels, y = _read_batch(path, key, len(classes))
         images.append(pixels)
         labels.append(y)
         ids += [f"{path.name}/{row:05}" for row in range(len(y))]
     return MemorySource(name=name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images))
 
 
-def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read (images [n,3,32,32] uint8, labels [n] int64) from a file. Raises UsageError if it is no batch of CIFAR."""
+def _read_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a file's images [n,3,32,32] uint8 and labels [n] int64. Raises UsageError if it is no batch of CIFAR."""
     try:
         with open_regular(path) as file:
-            batch = _Batch(file, encoding="latin1").load()
+            batch = _PlainUnpickler(file, encoding="latin1").load()
         images, labels = np.asarray(batch["data"]), np.asarray(batch[key], dtype=np.int64)
     except Exception as error:  # a damaged pickle may raise nearly anything
         raise UsageError(f"{path} is no batch of CIFAR, or is cut off: {type(error).__name__}; get it again") from None
@@ -108,7 +111,7 @@ def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return images.reshape(-1, 3, SIDE, SIDE), labels
 
 
-class _Batch(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Unpickler that accepts only arrays, numbers and strings, because a pickle from the web may run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -170,7 +173,7 @@ class ArraySource(Source):
         images = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
         for number in np.unique(files).tolist():
             at = files == number
-            images[at] = _array(self.files[number])[rows_in_file[at]]
+            images[at] = _map_checked(self.files[number])[rows_in_file[at]]
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
     def open(self, row: int) -> Picture:
@@ -178,15 +181,15 @@ class ArraySource(Source):
 
     def fingerprint(self) -> str:
         """Hash names, labels and a sample of each file's images, because all images are gigabytes."""
-        return self._digest(*(np.ascontiguousarray(_array(path)[::SAMPLED]).tobytes() for path in self.files))
+        return self._digest(*(np.ascontiguousarray(_map_checked(path)[::SAMPLED]).tobytes() for path in self.files))
 
     def _columns(self) -> tuple[str, ...]:
         return *super()._columns(), "position"
 
 
 @functools.lru_cache(maxsize=64)
-def _array(path: Path) -> np.ndarray:
-    """Map a file's array into memory."""
+def _map_checked(path: Path) -> np.ndarray:
+    """Return an array mapped into memory from a file that `_map_array` could read."""
     array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
@@ -243,7 +246,7 @@ class CorruptedArrays(OnDisk):
     def _labels(self, folder: Path) -> np.ndarray:
         """Read the labels [5 n] int64, which must be the same for every severity."""
         path = folder / "labels.npy"
-        labels = _opened(path)
+        labels = _map_array(path)
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % len(SEVERITIES):
             raise UsageError(f"{path} is {labels.dtype} {list(labels.shape)}: expected labels of five times n images")
         by_severity = np.asarray(labels).reshape(len(SEVERITIES), -1)
@@ -255,14 +258,14 @@ class CorruptedArrays(OnDisk):
         return np.asarray(labels, dtype=np.int64)
 
     def _refuse_shape(self, path: Path, images: int) -> None:
-        array, expected = _opened(path), (images, SIDE, SIDE, 3)
+        array, expected = _map_array(path), (images, SIDE, SIDE, 3)
         if array.shape != expected or array.dtype != np.uint8:
             here, there = (" x ".join(map(str, shape)) for shape in (array.shape, expected))
             raise UsageError(f"{path} is {array.dtype} {here}, and by labels.npy it should be uint8 {there}")
 
 
-def _opened(path: Path) -> np.ndarray:
-    """Map a file's array into memory, without a cache. Raises UsageError if it is no array."""
+def _map_array(path: Path) -> np.ndarray:
+    """Return a file's array, mapped into memory anew at each call. Raises UsageError if it is no array."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
