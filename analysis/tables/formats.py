@@ -165,7 +165,7 @@ def grid_of_frame(frame: pd.DataFrame) -> Grid:
 
     if not frame.shape[1]:
         raise UsageError("the table: has no columns")
-    if not isinstance(frame.index, pd.RangeIndex) or frame.index.name is not None:
+    if frame.index.name is not None or not pd.api.types.is_integer_dtype(frame.index):  # more than numbers of lines
         frame = frame.reset_index()
     num_levels = frame.columns.nlevels
     if num_levels == 1 and len(frame) > MANY_ROWS:

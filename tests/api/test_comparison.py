@@ -220,6 +220,14 @@ def test_a_frame_without_columns_is_refused() -> None:
         biasbed.compare(pd.DataFrame())
 
 
+def test_a_part_of_a_frame_is_compared() -> None:
+    """Its index has gaps, and names nothing."""
+    frame = pd.DataFrame({"method": list("abcd") * 4, "dataset": [name for name in "uvwx" for _ in range(4)]})
+    frame["score"] = [61.0 + position % 5 + position for position in range(16)]
+    part = biasbed.compare(frame[frame["dataset"] != "u"], bootstrap=200)
+    assert part.scores["dataset"].unique().tolist() == ["v", "w", "x"]
+
+
 def test_what_was_not_checked_has_no_findings(table: Path) -> None:
     with pytest.raises(UsageError, match="check=True"):
         _ = biasbed.compare(table, bootstrap=200).check
