@@ -17,7 +17,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.system.terminal import Style, styled
 
 LINES = 18  # of the whole; seven more say where files and pages are
-FEWEST_ROWS = 3
+FEWEST_ROWS = 12  # also where the answer is long
 MOST_BELOW = 4  # rows below the rule
 
 
