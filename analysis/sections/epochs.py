@@ -26,7 +26,7 @@ MOST_PANELS = 20
 
 
 class Epochs(Section[bool]):
-    """How do scores change over training? Data: True if some run was tested at several steps."""
+    """Scores over training. Data: True if some run was tested at several steps."""
 
     name = "epochs"
     title = "Over training"

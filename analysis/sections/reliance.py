@@ -220,7 +220,7 @@ def set_label(dataset: str, label: Labels) -> str:
 
 
 class TextureVerdict(NamedTuple):
-    """What a set shows of the rows' reliance on texture."""
+    """Sentence on the rows' reliance on texture, as one set shows it."""
 
     sentence: str
     measures_differ: bool  # suppression and cue conflict show something else of some row

@@ -35,7 +35,7 @@ MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are na
 
 
 class StudyDesign(Section[pd.DataFrame]):
-    """What was compared: rows, cells, sets and runs. Data: `row_frame`."""
+    """Rows, cells, sets and runs that were compared. Data: `row_frame`."""
 
     name = "compared"
     title = "What was compared"

@@ -356,18 +356,18 @@ def _intervals(
     frames = []
     for comparison, rows in zip(comparisons, rows_by_setting, strict=True):
         compared, compared_rows = _select(comparison, rows, design)
-        found = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
+        intervals = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
         has_one_direction = len({name in design.lower_blocks for name in comparison.sets}) == 1
         if not (has_one_direction and _has_one_unit(design)):
-            found = found[found["dataset"] != bootstrap.OVER_SETS]
+            intervals = intervals[intervals["dataset"] != bootstrap.OVER_SETS]
         if comparison is not comparisons[0]:
-            found = found[found["dataset"] == bootstrap.OVER_SETS]
+            intervals = intervals[intervals["dataset"] == bootstrap.OVER_SETS]
         elif len(compared.columns) < len(design.shown):
             # Show columns that some rows lack, and those that another column represents.
             every = _intervals_of(design, {name: rows[name] for name in comparison.algorithms}, options)
             frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
-            found = found[found["dataset"] == bootstrap.OVER_SETS]
-        frames.append((comparison.setting, found))
+            intervals = intervals[intervals["dataset"] == bootstrap.OVER_SETS]
+        frames.append((comparison.setting, intervals))
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 

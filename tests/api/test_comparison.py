@@ -221,7 +221,6 @@ def test_a_frame_without_columns_is_refused() -> None:
 
 
 def test_a_part_of_a_frame_is_compared() -> None:
-    """Its index has gaps, and names nothing."""
     frame = pd.DataFrame({"method": list("abcd") * 4, "dataset": [name for name in "uvwx" for _ in range(4)]})
     frame["score"] = [61.0 + position % 5 + position for position in range(16)]
     part = biasbed.compare(frame[frame["dataset"] != "u"], bootstrap=200)

@@ -66,7 +66,7 @@ class ShownDifferences(Section[None]):
 
 
 class Certainty(Section[None]):
-    """How large are the differences that tests tell apart, and do the sets agree? For each choice of sets."""
+    """Size of the differences that tests tell apart, and whether the sets agree, for each choice of sets."""
 
     name = "sure"
     title = "How sure"

@@ -50,7 +50,7 @@ def mask_inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 class Rectangles(NamedTuple):
-    """What is erased of images [N,C,H,W]: a mask [N,1,H,W], True inside, and the values to write there."""
+    """Rectangles to erase in images [N,C,H,W]: a mask [N,1,H,W], True inside, and the values to write there."""
 
     mask: Tensor
     values: Tensor  # of the images' shape, or one number
