@@ -219,7 +219,7 @@ def _cases() -> Iterator[Case]:
         yield Case(f"init: {name}", init, FILE, make=made[name])
     for name in ("empty", "text", "torch that runs", "number", "empty dict", "bad pickle 3"):
         words = (*TRAINING, "--tracking", "offline", "--output_dir", "runs")
-        says = "no checkpoint can be read"
+        says = "resume=never starts anew"
         yield Case(f"resume: {name}", words, says, 1, make=_resumed(BYTES[name]()), writes=("runs",))
     folder = (*TESTING, "--model", ".")
     yield Case("model: a folder", folder, "model=.")

@@ -108,7 +108,8 @@ import os, threading
 from biasbed.system import forks, processes
 
 alone = forks.count_processes()
-processes.follow_launcher(interval=600)
+processes.FOLLOW_EVERY = 600
+processes.follow_launcher()
 os.environ[processes.LIFELINE] = "yes"
 processes.end_with_input()
 print(threading.active_count(), forks.count_processes() == alone)

@@ -60,7 +60,7 @@ def html(outcome: Outcome) -> str:
 
 def rendered(analysis: Analysis, folder: Path) -> str:
     """The report of an analysis, without figures."""
-    report.write(analysis, folder)
+    report.prepare(analysis, folder).write()
     return (folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -230,7 +230,6 @@ def test_compare_prints_returns_and_writes_the_check(tmp_path: Path, capsys: pyt
     page = (saved / "report.html").read_text()
     first = page.index("The printed numbers hold 1 contradiction and 1 claim that the table does not support.")
     assert first < page.index('id="scores"') < page.index("is not the mean of 4")
-    assert biasbed.compare(path, bootstrap=200).check.empty
     comparison.run(CompareOptions(scores=(str(path),), dry_run=True, check=True))
     assert "hold 1 contradiction and" in capsys.readouterr().out
 
