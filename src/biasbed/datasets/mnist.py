@@ -67,7 +67,7 @@ class MNISTFiles(OnDisk):
         return bool(_find_files(folder))
 
 
-class LabelledImages(NamedTuple):
+class DomainDigits(NamedTuple):
     """Images [n,C,28,28] and labels [n] int64 of a domain."""
 
     images: np.ndarray
@@ -105,7 +105,7 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
         """Description of everything that the images depend on besides digits and seed."""
         raise NotImplementedError
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> DomainDigits:
         """Make the images and labels of a domain from its digits, rows [n]."""
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ class ColoredMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"colored 1: noise {NOISE}, disagreement {DISAGREEMENT}"
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> DomainDigits:
         flips, colours = generator.random(len(rows)), generator.random(len(rows))
         return color_digits(digits.images[rows], digits.labels[rows], flips, colours, DISAGREEMENT[domain])
 
@@ -154,8 +154,8 @@ class RotatedMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"rotated 1: {self.interpolation}, angles {ANGLES}"
 
-    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> LabelledImages:
-        return LabelledImages(rotate(digits.images[rows], ANGLES[domain], self.interpolation), digits.labels[rows])
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> DomainDigits:
+        return DomainDigits(rotate(digits.images[rows], ANGLES[domain], self.interpolation), digits.labels[rows])
 
 
 @functools.lru_cache(maxsize=3)  # for DomainBed's three seeds: plans open the same domains for every row and cell
@@ -183,7 +183,7 @@ def deal(order: np.ndarray, count: int) -> list[np.ndarray]:
 
 def color_digits(
     images: np.ndarray, digits: np.ndarray, flips: np.ndarray, colours: np.ndarray, disagreement: float
-) -> LabelledImages:
+) -> DomainDigits:
     """Colour grey images [n,28,28] in one of two channels, and make their labels.
 
     flips, colours: uniform draws [n] on [0,1) that decide if a label is flipped and if the colour disagrees with it.
@@ -192,7 +192,7 @@ def color_digits(
     colour = y ^ (colours < disagreement)
     coloured = np.zeros((len(images), 2, *images.shape[1:]), np.uint8)
     coloured[np.arange(len(images)), colour.astype(np.int64)] = images
-    return LabelledImages(coloured, y.astype(np.int64))
+    return DomainDigits(coloured, y.astype(np.int64))
 
 
 def rotate(images: np.ndarray, angle: float, interpolation: str = "bilinear") -> np.ndarray:

@@ -344,7 +344,7 @@ def test_a_full_disk_is_said_in_a_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "flush", refuse)
+        patch.setattr(files, "flush_to_disk", refuse)
         with pytest.raises(Failure, match=r"can't write to .*: No space left on device; the same command goes on"):
             prepare(flags)
     assert not list(home.rglob("*.parquet*"))
