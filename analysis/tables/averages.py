@@ -137,6 +137,10 @@ def _wrong_average(
     return [f"'{name}' is not the mean of its {len(siblings)} columns in {wrong} lines ({example})"] if wrong else []
 
 
+WINS, DIFFERENCE = "a count of wins", "a difference to another row"
+BY_NUMBERS = (WINS, DIFFERENCE)  # reasons that a method's name may give: its numbers tell
+
+
 def other_line(name: str) -> str:
     """Return why a row, by its name, is neither a method nor a data set; empty if it may be one."""
     spoken = set(say.split_words(name))
@@ -156,14 +160,14 @@ def other_line(name: str) -> str:
         "numberofwins",
         "wintieloss",
     ):
-        return "a count of wins"
+        return WINS
     if name.lstrip().startswith("#") or re.match(r"(number|no\.?|num) of ", name.lower()):
         return "a count"
     if kind and say.split_words(name)[-1:] == ("length",):
         return "a cost"
     first = next(iter(say.split_words(name)), "")
     if first in say.GAINS - {"change", "diff", "difference", "delta"} or first == "提升" or re.match(r"\s*Δ", name):
-        return "a difference to another row"
+        return DIFFERENCE
     if (spoken & {"corr", "correlation", "tau"} and len(spoken) < 4) or "p-value" in name.lower() or "pvalue" in spoken:
         return "a statistic of the rows above"
     deviations = {"std", "stdev", "stddev", "variance", "dev", "deviation"}

@@ -53,7 +53,9 @@ def select_lines(
     rows = []
     for row, name in enumerate(names):
         reason = _other_line(name, layout, settings)
-        if reason:
+        if reason in averages.BY_NUMBERS and _holds_scores(cells, row, layout.columns.scores):
+            rows.append(row)
+        elif reason:
             left_out.append((f"line {name}", reason))
         elif name:
             rows.append(row)
@@ -79,6 +81,19 @@ def _other_line(name: str, layout: Layout, settings: ReaderSettings) -> str:
         return ""
     reason = averages.other_line(name)
     return "" if layout.kind == "long" and reason.startswith("a dev") else reason
+
+
+def _holds_scores(cells: ParsedCells, row: int, columns: Sequence[int]) -> bool:
+    """Return True if the numbers of a line are as large as those of the others, and not the largest of each column."""
+    are_largest = []
+    for column in columns:
+        number = cells.number(row, column)
+        beside = [cells.number(line, column) for line in range(len(cells.body.grid.rows)) if line != row]
+        values = [number_beside.value for number_beside in beside if number_beside is not None]
+        if number is None or not values or not min(values) / 2 <= number.value <= 2 * max(values):
+            return False
+        are_largest.append(number.value == max(values))
+    return bool(are_largest) and not all(are_largest)
 
 
 def _means_of_lines(rows: Sequence[int], names: Sequence[str]) -> set[int]:
