@@ -16,15 +16,15 @@ from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.result import Analysis
 from biasbed.system.terminal import Style, styled
 
-LINES = 18  # of the whole; seven more say where files and pages are
-FEWEST_ROWS = 12  # also where the answer is long
+MOST_ROWS = 12
 MOST_BELOW = 4  # rows below the rule
 
 
 def render(analysis: Analysis, has_files: bool = True) -> str:
-    """Return title, scores and answer for `summary.WIDTH` columns and, if sentences are short, `LINES` lines.
+    """Return title, scores and answer for `summary.WIDTH` columns.
 
-    Columns that do not fit are left out, and the rows with the worst average ranks, with a line that says so.
+    Columns that do not fit are left out, and above `MOST_ROWS` rows those with the worst average ranks, with a line
+    that says so.
     has_files: a summary is written, which has the rest.
     """
     title = styled(f"Analysis of {analysis.title}", Style.BOLD)
@@ -32,9 +32,7 @@ def render(analysis: Analysis, has_files: bool = True) -> str:
         title += "\n" + summary.wrap([summary.ORACLE], indent=0)
     answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
     below = [answer, styled(_rest(analysis), Style.DIM)] if has_files else [answer]
-    spaces = 1 + len(below)  # empty lines between the parts
-    used = sum(part.count("\n") + 1 for part in (title, *below)) + spaces
-    return "\n\n".join([title, _scores(analysis, LINES - used), *below])
+    return "\n\n".join([title, _scores(analysis), *below])
 
 
 def _rest(analysis: Analysis) -> str:
@@ -49,8 +47,8 @@ def _style(analysis: Analysis) -> Style:
     return Style.GREEN if shows_difference(analysis) else Style.YELLOW
 
 
-def _scores(analysis: Analysis, lines: int) -> str:
-    """Return the table of scores in so many lines, with its title and the line on what it leaves out."""
+def _scores(analysis: Analysis) -> str:
+    """Return the table of scores with its title and the line on what it leaves out."""
     table = score_tables.scores(analysis, Links(analysis))
     if wording.has_deviations(analysis):
         title = summary.title_with_deviation(analysis)
@@ -58,8 +56,7 @@ def _scores(analysis: Analysis, lines: int) -> str:
         title = f"Scores, {analysis.units}, with 95 % intervals over images where they are known"
         table = _with_intervals(table)
     num_columns = _num_columns(table)
-    most_rows = max(lines - 3, FEWEST_ROWS)  # besides title, heads and the line on what is left out
-    rows = _best_rows(analysis, table, most_rows)
+    rows = _best_rows(analysis, table)
     left_out = []
     for number, noun in ((len(table.rows) - len(rows), "row"), (len(table.columns) - num_columns, "column")):
         if number:
@@ -88,14 +85,14 @@ def _num_columns(table: ReportTable) -> int:
     return max(sum(end <= summary.WIDTH for end in ends), 2)
 
 
-def _best_rows(analysis: Analysis, table: ReportTable, most: int) -> list[int]:
-    """Return the positions of at most so many rows, in the table's order: those with the best average ranks."""
+def _best_rows(analysis: Analysis, table: ReportTable) -> list[int]:
+    """Return the positions of at most `MOST_ROWS` rows, in the table's order: those with the best average ranks."""
     positions = list(range(len(table.rows)))
     comparison = main_comparison(analysis)
-    if len(positions) > most and not comparison.skipped:
+    if len(positions) > MOST_ROWS and not comparison.skipped:
         ranks = [comparison.mean_ranks.get(name, float("inf")) for name in analysis.algorithms]
         positions.sort(key=lambda position: ranks[position])
-    return sorted(positions[:most])
+    return sorted(positions[:MOST_ROWS])
 
 
 def _part(table: ReportTable, rows: Sequence[int], columns: int) -> ReportTable:
