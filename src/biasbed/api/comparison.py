@@ -145,14 +145,11 @@ def _check(table: Understood, options: CompareOptions) -> Checked:
     """Check the printed numbers and claims of a table against each other."""
     from biasbed.analysis.tables.check import check_table
 
-    assert table.printed is not None
-    names = names_of_columns(table.used)
-    lower = _stated_lower(options, list(names.values()))
-    if lower is None:
-        return check_table(table.printed, options.alpha)
-    spellings = table.spellings()
-    lower_keys = {spellings.get(squeeze(name).casefold()) for name in lower}
-    return check_table(table.printed.with_directions({key: key in lower_keys for key in names}), options.alpha)
+    printed = table.printed
+    assert printed is not None
+    if _table_settings(options).has_directions:
+        printed = printed.with_directions({score.key: score.direction == "no" for score in table.used})
+    return check_table(printed, options.alpha)
 
 
 def _table_settings(options: CompareOptions) -> ReaderSettings:
