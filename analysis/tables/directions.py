@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from biasbed.analysis.tables import vocabulary as say
@@ -33,10 +33,7 @@ def find_directions(scores: Sequence[Score], caption: str, source: str) -> tuple
 
     source: name of the file. Raises UsageError if the words around the table contradict its bold numbers.
     """
-    unsaid: dict[tuple[str, str, str], list[Score]] = {}
-    for score in scores:
-        if not score.direction:
-            unsaid.setdefault(score.key, []).append(score)
+    unsaid = _by_set(score for score in scores if not score.direction)
     if not unsaid:
         return list(scores), ""
     directions, note = _directions_of(unsaid, caption, source)
@@ -101,11 +98,8 @@ def errors_by_top_5(scores: Sequence[Score]) -> tuple[list[Score], str]:
 
 def contradicted_by_bold(scores: Sequence[Score]) -> str:
     """Return a note on data sets whose bold number is the worst of all in the direction that they are read in."""
-    by_set: dict[tuple[str, str, str], list[Score]] = {}
-    for score in scores:
-        by_set.setdefault(score.key, []).append(score)
     contradicted = []
-    for of_set in by_set.values():
+    for of_set in _by_set(scores).values():
         best, num_others = _extreme_of_bold(of_set)
         if best and num_others >= FEW_OTHERS - 1 and best != (of_set[0].direction or "yes"):
             contradicted.append(f"{of_set[0].dataset} ({'highest' if best == 'yes' else 'lowest'})")
@@ -138,6 +132,14 @@ def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[Score]]) -> str:
     direction = max(votes, key=lambda name: votes[name])
     is_sure = sum(votes.values()) == votes[direction] > 1 and num_others >= FEW_OTHERS
     return direction if is_sure else ""
+
+
+def _by_set(scores: Iterable[Score]) -> dict[tuple[str, str, str], list[Score]]:
+    """Return the scores of each data set and measure, by their keys."""
+    by_set: dict[tuple[str, str, str], list[Score]] = {}
+    for score in scores:
+        by_set.setdefault(score.key, []).append(score)
+    return by_set
 
 
 def _extreme_of_bold(scores: Sequence[Score]) -> tuple[str, int]:
