@@ -6,6 +6,7 @@ A section is imported when an analysis needs it: a user's table of scores needs 
 from __future__ import annotations
 
 import functools
+import itertools
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -101,7 +102,7 @@ def answers(analysis: Analysis) -> list[SectionAnswer]:
 
     An answer that another section's contains is left out, so that no verdict is said twice.
     """
-    by_section = {section.name: section.answer(analysis) for section in sections_of(analysis)}
+    by_section = _answers_by_section(analysis)
     replaced = {answer.replaces for answer in by_section.values()}
     said = [answer for name, answer in by_section.items() if answer.sentences and name not in replaced]
     return sorted(said, key=lambda answer: not answer.is_shown)  # stable
@@ -109,10 +110,16 @@ def answers(analysis: Analysis) -> list[SectionAnswer]:
 
 def answered_sentences(analysis: Analysis) -> set[str]:
     """Return the sentences of all answers, also of those that another section's answer contains."""
-    sentences: set[str] = set()
-    for section in sections_of(analysis):
-        sentences.update(section.answer(analysis).sentences)
-    return sentences
+    return set(itertools.chain.from_iterable(answer.sentences for answer in _answers_by_section(analysis).values()))
+
+
+def _answers_by_section(analysis: Analysis) -> dict[str, SectionAnswer]:
+    """Return the answer of each section by its name; made once, for page, terminal and summary."""
+    if _answers_by_section not in analysis.shown:
+        answers_by_section = {section.name: section.answer(analysis) for section in sections_of(analysis)}
+        analysis.shown[_answers_by_section] = answers_by_section
+    made: dict[str, SectionAnswer] = analysis.shown[_answers_by_section]
+    return made
 
 
 def caveats(analysis: Analysis) -> Iterator[str]:
