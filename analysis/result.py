@@ -26,6 +26,7 @@ from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics.pairwise import PairwiseResults, compute_now
+from biasbed.errors import count
 from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
@@ -308,11 +309,11 @@ class Analysis:
         collection, num_sets = self.collection, len(self.sets)
         num_algorithms = len(collection.algorithms)
         if collection.is_table:
-            algorithms = _count(num_algorithms, "algorithm")
-            return f"{_count(len(self.runs), 'score')} of {algorithms} on {_count(num_sets, 'set')}"
+            algorithms = count(num_algorithms, "algorithm")
+            return f"{count(len(self.runs), 'score')} of {algorithms} on {count(num_sets, 'set')}"
         design, sets = make_design(self.sets), f"{num_sets} sets"
         if design.noun == "data set":
-            sets = f"{num_sets} columns of {_count(len(design.blocks), 'data set')}"
+            sets = f"{num_sets} columns of {count(len(design.blocks), 'data set')}"
         text = f"{' and '.join(self._count_runs())} of {num_algorithms} algorithms on {sets}"
         uncounted = [f"{count} {status.lower()}" for status, count in sorted(collection.not_finished.items())]
         if collection.duplicates:
@@ -337,11 +338,6 @@ class Analysis:
         if num_means:
             parts.append(f"{num_means} published rows")
         return parts
-
-
-def _count(number: int, noun: str) -> str:
-    """Return `1 set`, `2 sets`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:

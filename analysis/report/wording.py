@@ -19,6 +19,8 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
 from biasbed.analysis.statistics.planner import Rate
+from biasbed.errors import count as count
+from biasbed.errors import plural as plural
 
 TEST_NAMES = {  # by those in sensitivity.csv
     stability.OMNIBUS: "Friedman's test",
@@ -27,18 +29,6 @@ TEST_NAMES = {  # by those in sensitivity.csv
 }
 
 # --- nouns ------------------------------------------------------------------------------------------------------------
-
-
-def plural(noun: str, number: float) -> str:
-    """Return the noun, with an s unless the number is 1."""
-    if number == 1:
-        return noun
-    return f"{noun}s"
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 set`, `2 sets`."""
-    return f"{number} {plural(noun, number)}"
 
 
 def listing(names: Iterable[str]) -> str:

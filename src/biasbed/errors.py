@@ -138,6 +138,18 @@ def listed(names: Iterable[object], most: int = 20) -> str:
     return joined
 
 
+def plural(noun: str, number: float) -> str:
+    """Return the noun, with an s unless the number is 1."""
+    if number == 1:
+        return noun
+    return f"{noun}s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 set`, `2 sets`."""
+    return f"{number} {plural(noun, number)}"
+
+
 def find_other_form(name: str, names: Iterable[str]) -> str:
     """Return a name that looks the same in another Unicode form (é as one character, or as two); empty if none does."""
     form = unicodedata.normalize("NFC", name)
