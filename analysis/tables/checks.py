@@ -89,7 +89,8 @@ def refuse_other_numbers(values: Sequence[float], title: str, caption: str, sour
     is_titled = re.search(r"\bp[- ]values?\b(?!\W*[<>≤≥=])", title, re.I)  # no `significant with p-value < 0.05`
     if is_titled and all(0 <= value <= 1 for value in values) and min(values) < 0.05:
         raise UsageError(f"{source}: holds p values by its title, and no scores (lower= reads them all the same)")
-    if say.split_words(caption) and set(say.split_words(caption)) <= say.TIMES | {"training", "inference"}:
+    nearest = say.split_words(caption.partition("\n")[0])
+    if nearest and set(nearest) <= say.TIMES | {"training", "inference"}:
         raise UsageError(f"{source}: holds costs by its title, and no scores (lower= reads them all the same)")
     powers = {value for value in values if re.match(r"-?1(\.0+)?e", f"{value:e}")}
     if len(values) >= FEW_NUMBERS and len(powers) > 1 and powers == set(values):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
@@ -12,6 +14,7 @@ from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError, listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
+FEW_RANKED, MOST_RANKED = 3, 300  # pairs of methods that ranks must order as scores do; methods that are looked at
 # Words of titles that say no direction: methods are named after losses, and adaptation is at test time.
 _UNCLEAR = say.AMBIGUOUS | say.WEAK | {"loss", "balanced", "likelihood", "forgetting", "variance", "correlation"}
 _TIME_OR_LOSS = re.compile(
@@ -28,36 +31,44 @@ _DIFFERENCES = {"gap", "drop", "degradation", "disparity"}  # none of which is b
 _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 
 
-def find_directions(scores: Sequence[Score], caption: str, source: str) -> tuple[list[Score], str]:
+def find_directions(
+    scores: Sequence[Score],
+    averages: Sequence[Score],
+    ranks: Sequence[tuple[str, float]],
+    caption: str,
+    source: str,
+) -> tuple[list[Score], str]:
     """Return the scores with the direction of data sets that say none, if anything else says it, and a note.
 
-    source: name of the file. Raises UsageError if the words around the table contradict its bold numbers.
+    averages: printed ones; ranks: printed ones, with their methods; source: name of the file. Raises UsageError if
+    words, averages, bold numbers and ranks contradict each other.
     """
     unsaid = _by_set(score for score in scores if not score.direction)
     if not unsaid:
         return list(scores), ""
-    directions, note = _directions_of(unsaid, caption, source)
-    return [score._replace(direction=score.direction or directions.get(score.key, "")) for score in scores], note
-
-
-def _directions_of(
-    unsaid: Mapping[tuple[str, str, str], Sequence[Score]], caption: str, source: str
-) -> tuple[dict[tuple[str, str, str], str], str]:
     stem = re.sub(r"\W*rates?$", "", re.sub(r"[\W_]+", " ", PurePath(source).stem)).rpartition(" ")[2]
-    by_words, by_bold = title_direction(caption), _by_bold(unsaid)
-    if by_words and by_bold and by_words != by_bold:
-        raise UsageError(
-            f"{source}: by the words around the table {_better(by_words)}, and by the bold numbers {_better(by_bold)}: "
-            "say which, as lower=all or lower=none"
-        )
-    for direction, why in (
-        (by_words, "by the words around the table"),
-        (by_bold, "as the bold numbers are"),
-        (title_direction(stem), "by the name of the file"),
-    ):
-        if direction:
-            return dict.fromkeys(unsaid, direction), _say(direction, why)
-    return {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
+    of_averages = {average.direction for average in averages} - {score.direction for score in scores if score.direction}
+    evidence = [
+        (title_direction(caption), "by the words around the table"),
+        (of_averages.pop() if len(of_averages) == 1 else "", "as the head of its averages says"),
+        (_by_bold(unsaid), "by the bold numbers"),
+        (_by_ranks(unsaid, ranks), "by the printed ranks"),
+    ]
+    sayings = [(direction, why) for direction, why in evidence if direction]
+    for direction, why in sayings[1:]:
+        if direction != sayings[0][0]:
+            raise UsageError(
+                f"{source}: {sayings[0][1]} {_better(sayings[0][0])}, and {why} {_better(direction)}: say which, as "
+                "lower=all or lower=none"
+            )
+    if not sayings and (by_file := title_direction(stem)):
+        sayings = [(by_file, "by the name of the file")]
+    directions, note = {key: "yes" for key in unsaid if _TOP.search(" ".join(key))}, ""
+    if sayings:
+        direction, why = sayings[0]
+        directions = dict.fromkeys(unsaid, direction)
+        note = f"{_better(direction)}, {why} (`lower` says otherwise)"
+    return [score._replace(direction=score.direction or directions.get(score.key, "")) for score in scores], note
 
 
 def turned_signs(scores: Sequence[Score], body: Body) -> tuple[list[Score], str]:
@@ -108,7 +119,15 @@ def contradicted_by_bold(scores: Sequence[Score]) -> str:
     return f"the bold number is the worst as it is read: {listed(contradicted, 6)}; is the direction right (`lower`)?"
 
 
-def title_direction(text: str) -> str:
+def title_direction(titles: str) -> str:
+    """Return yes or no if the first title that says in which direction scores count does so; empty if none does.
+
+    titles: a line each, the nearest to the table first.
+    """
+    return next(filter(None, map(_direction_of_title, titles.split("\n"))), "")
+
+
+def _direction_of_title(text: str) -> str:
     """Return yes or no if the words of a title say in which direction scores count; empty for none or both."""
     if by_arrow := say.arrow(text):
         return by_arrow
@@ -134,6 +153,21 @@ def _by_bold(unsaid: Mapping[tuple[str, str, str], Sequence[Score]]) -> str:
     return direction if is_sure else ""
 
 
+def _by_ranks(unsaid: Mapping[tuple[str, str, str], Sequence[Score]], ranks: Sequence[tuple[str, float]]) -> str:
+    """Return yes or no if the methods with better ranks have higher means, or lower ones; empty if neither."""
+    values: dict[str, list[float]] = {}
+    for of_set in unsaid.values():
+        for score in of_set:
+            values.setdefault(score.method, []).append(score.value)
+    complete = max(map(len, values.values()))
+    ranked = [(rank, statistics.fmean(values[name])) for name, rank in ranks if len(values.get(name, ())) == complete]
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(ranked[:MOST_RANKED], 2)]
+    rising, falling = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
+    if max(rising, falling) < FEW_RANKED or min(rising, falling) > 0.1 * len(signs):
+        return ""
+    return "no" if rising > falling else "yes"
+
+
 def _by_set(scores: Iterable[Score]) -> dict[tuple[str, str, str], list[Score]]:
     """Return the scores of each data set and measure, by their keys."""
     by_set: dict[tuple[str, str, str], list[Score]] = {}
@@ -151,10 +185,6 @@ def _extreme_of_bold(scores: Sequence[Score]) -> tuple[str, int]:
     if min(marked) > max(others):
         return "yes", len(others)
     return ("no" if max(marked) < min(others) else ""), len(others)
-
-
-def _say(direction: str, why: str) -> str:
-    return f"{_better(direction)}, {why} (`lower` says otherwise)"
 
 
 def _better(direction: str) -> str:

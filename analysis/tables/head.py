@@ -109,7 +109,7 @@ def _without_titles(grid: Grid, notes: list[str]) -> Grid:
     if titles:
         notes.append(f"titles above the table: {listed([shown(title, 40) for title in titles], 3)}")
     result = select(grid, rows)
-    result.caption = " ".join(filter(None, [grid.caption, *titles]))
+    result.caption = "\n".join(filter(None, [*titles[::-1], grid.caption]))
     return result
 
 

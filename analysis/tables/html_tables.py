@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import html.parser
+import re
 from collections.abc import Iterator
 
 from biasbed.analysis.tables.grid import Grid, RawCell, make_grid
-from biasbed.analysis.tables.markup import clean_html, is_bold
+from biasbed.analysis.tables.markup import clean_html, is_bold, words_around
+
+MOST_WORDS = 5_000  # characters outside of tables in which a heading is looked for
+_CAPTIONS = ("caption", "figcaption")
+_INLINE = {"a", "b", "br", "code", "em", "font", "i", "img", "small", "span", "strong", "sub", "sup", "tt", "u"}
 
 
 class _TableParser(html.parser.HTMLParser):
@@ -16,7 +21,7 @@ class _TableParser(html.parser.HTMLParser):
         super().__init__(convert_charrefs=False)
         self.tables: list[list[list[tuple[str, int, int, bool]]]] = []
         self.places: list[list[tuple[int, int]]] = []  # of each row: line and section (head or body)
-        self.captions: list[str] = []
+        self.captions: list[str] = []  # and the words above a table, a line each
         self.num_head_rows: list[int] = []
         self._depth = 0
         self._cell: list[str] | None = None
@@ -24,6 +29,8 @@ class _TableParser(html.parser.HTMLParser):
         self._in_head = False
         self._section = 0
         self._caption: list[str] | None = None
+        self._title, self._is_titled = "", False  # caption of the next table; True if the last one has a caption
+        self._outside: list[str] = []  # words outside of tables as Markdown, with a stroke for each table
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "table":
@@ -31,9 +38,11 @@ class _TableParser(html.parser.HTMLParser):
             if self._depth == 1:
                 self._open_table()
             return
-        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", "tbody", "caption"):
+        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", "tbody", *_CAPTIONS):
             if self._cell is not None:
                 self._cell.append(self.get_starttag_text() or "")
+            elif self._depth == 0 and tag not in _INLINE:
+                self._outside.append("\n# " if re.fullmatch("h[1-6]", tag) else "\n")
             return
         self._close_cell()
         if tag == "tr":
@@ -43,13 +52,17 @@ class _TableParser(html.parser.HTMLParser):
         elif tag in ("thead", "tbody"):
             self._in_head = tag == "thead"
             self._section += 1
-        elif tag == "caption":
+        elif tag in _CAPTIONS:
             self._caption = []
 
     def _open_table(self) -> None:
+        lines = "".join(self._outside)[-MOST_WORDS:].split("\n")
+        self._outside = ["\n".join([*lines, "|", ""])]
         self.tables.append([])
         self.places.append([])
-        self.captions.append("")
+        above = words_around(lines, len(lines) - 1, len(lines))
+        self.captions.append("\n".join(filter(None, (self._title, above))))
+        self._is_titled, self._title = bool(self._title), ""
         self.num_head_rows.append(0)
 
     def _open_row(self) -> None:
@@ -79,13 +92,14 @@ class _TableParser(html.parser.HTMLParser):
             if self._depth == 0:
                 self._close_cell()
             return
-        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", "caption"):
+        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", *_CAPTIONS):
             if self._cell is not None:
                 self._cell.append(f"</{tag}>")
+            elif self._depth == 0 and tag not in _INLINE:
+                self._outside.append("\n")
             return
-        if tag == "caption" and self._caption is not None and self.captions:
-            self.captions[-1] = clean_html("".join(self._caption))
-            self._caption = None
+        if tag in _CAPTIONS:
+            self._close_caption()
             return
         self._close_cell()
         if tag == "thead":
@@ -94,6 +108,17 @@ class _TableParser(html.parser.HTMLParser):
         if tag == "tr" and self.tables and self.tables[-1] and self.tables[-1][-1]:
             self.tables[-1].append([])
             self.places[-1].append((self.getpos()[0], self._section))
+
+    def _close_caption(self) -> None:
+        """Keep a caption for the table around it, the one just before it, or else the next one."""
+        title = clean_html("".join(self._caption or ()))
+        self._caption = None
+        is_behind = not self._is_titled and not "".join(self._outside).rpartition("|")[2].strip()
+        if self.captions and (self._depth or is_behind):
+            self.captions[-1] = "\n".join(filter(None, (title, self.captions[-1])))
+            self._is_titled = True
+        else:
+            self._title = title
 
     def close(self) -> None:
         """Read what is left, and close a cell that the page leaves open."""
@@ -104,6 +129,8 @@ class _TableParser(html.parser.HTMLParser):
         target = self._caption if self._caption is not None else self._cell
         if target is not None:
             target.append(data)
+        elif self._depth == 0 and self.cdata_elem is None:  # no script
+            self._outside.append(re.sub(r"\n(?!\s*[\n#])", " ", data))
 
     def handle_entityref(self, name: str) -> None:
         self.handle_data(f"&{name};")

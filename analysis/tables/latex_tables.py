@@ -14,6 +14,7 @@ _RULES = re.compile(
     r"cmidrule|cline|morecmidrules|rowcolor|noalign|arrayrulecolor|endhead|endfirsthead|endfoot|endlastfoot|"
     r"dashedline|hdashline|cdashline|rowfont|SetRow|tabucline)\b\s*(?:\[[^\]]*\]|\([^)]*\)|\{[^{}]*\})*"
 )
+_CAPTION = re.compile(r"\\(?:caption\*?|(?:captionof|tbl)\s*\{table\})\s*(?:\[[^\]]*\])?\s*(?=\{)")
 _BODY_RULE = re.compile(r"\\(?:midrule|hline|Xhline|thickhline|specialrule|endhead|endfirsthead|hdashline)\b")
 
 
@@ -29,8 +30,9 @@ def latex_grids(text: str, source: str) -> Iterator[Grid]:
         has_tabular = True
         first = text[: match.start()].count("\n") + 1
         grid = _latex_grid(inner, source, first)
-        around = text[max(0, match.start() - 1_500) : match.start()] + text[end : end + 600]
-        caption = re.search(r"\\caption\s*(?:\[[^\]]*\])?\s*(?=\{)", around)
+        above, below = text[max(0, match.start() - 1_500) : match.start()], text[end : end + 600]
+        around = above.rpartition("\\end{table")[2] + below.partition("\\end{table")[0]
+        caption = _CAPTION.search(around)
         if caption is not None:
             grid.caption = clean_latex(brace_group(around, caption.end())[0])[:500]
         yield grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 
 # Signs in place of LaTeX commands.
 SIGNS = {
@@ -28,6 +29,7 @@ DROPPED_ARGUMENTS = {
     **{"fontsize": 2, "setlength": 2, "phantom": 1, "hphantom": 1, "vphantom": 1, "href": 1, "adjustbox": 1},
     **{"parbox": 1, "definecolor": 3, "cref": 1, "Cref": 1, "refstepcounter": 1, "arrayrulecolor": 1, "url": 0},
 }
+MOST_ABOVE = 200  # lines up to the heading of a table
 SPREAD_COMMANDS = {"std", "stdev", "stddev", "sd", "stds", "stdv", "pms", "spm", "err", "sem", "se", "ste", "pmstd"}
 _BOLD = re.compile(
     r"\*\*|__|<b>|<b |<strong|\\textbf|\\mathbf|\\bf\b|\\bfseries|\\boldsymbol|\\bm\b|font-weight: ?bold"
@@ -43,6 +45,7 @@ _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
 _ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
 _EMOJI = re.compile(r"(?<![A-Za-z_]):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
+_TITLE = re.compile(r"[*_\s]*(?:table\b|tab\.|: \w)", re.I)  # of a table of Markdown
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
 
@@ -80,6 +83,27 @@ def clean_markdown(raw: str) -> str:
     text = re.sub(r"^\s*\*(\w[^*]*)\*(?=\w)", r"\1", text)  # `*mini*ImageNet`
     text = re.sub(r"`+([^`]*)`+", r"\1", text)
     return squeeze(_unhide(text))
+
+
+def words_around(lines: Sequence[str], last: int, first_below: int) -> str:
+    """Return the words that say what a table of Markdown is, the nearest first, a line each.
+
+    A title below it, the words just above it, and the heading of its section. last: number of the line above it.
+    """
+    above = ""
+    for line in reversed(lines[max(last - 3, 0) : last + 1]):
+        if line.strip().startswith("|"):  # of another table
+            break
+        if above := _plain_title(line):
+            break
+    headings = [line for line in lines[max(last - MOST_ABOVE, 0) : last + 1] if line.startswith("#")]
+    below = [line for line in lines[first_below : first_below + 2] if _TITLE.match(line)]
+    titles = [*([] if _TITLE.match(above) else below[:1]), above, *headings[-1:]]
+    return "\n".join(dict.fromkeys(filter(None, map(_plain_title, titles))))
+
+
+def _plain_title(line: str) -> str:
+    return squeeze(clean_markdown(line.lstrip("# ")))[:300]
 
 
 def _hide(sign: str) -> str:

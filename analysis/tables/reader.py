@@ -86,6 +86,16 @@ class ScoreReader:
                     scores.append(score._replace(spread=None))  # of what it averages, it does not say
         return scores
 
+    def ranks(self) -> list[tuple[str, float]]:
+        """Return the printed ranks, each with its method; none of a table with a line per score."""
+        table, ranks = self.table, []
+        for of_ranks in table.ranks if not table.is_long else ():
+            for method in table.methods:
+                number = table.number(method, of_ranks)
+                if number is not None:
+                    ranks.append((table.names[method], number.value))
+        return ranks
+
     def _meaning(self, method: int, of_set: int, row: int) -> Meaning:
         """Return what a number is a score on."""
         meaning = self.of_sets[of_set]
@@ -168,7 +178,9 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
     scores = tell_apart(scores, table.body, table.columns, is_export, settings.dataset == "auto", table.notes)
     scores, turned = turned_signs(scores, table.body)
     scores, of_errors = errors_by_top_5(scores)
-    scores, note = (scores, "") if settings.has_directions else find_directions(scores, grid.caption, grid.source)
+    averages, note = reader.averages(), ""
+    if not settings.has_directions:
+        scores, note = find_directions(scores, averages, reader.ranks(), grid.caption, grid.source)
     scores = _without_validation(scores)
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*(score[:2] for score in scores), strict=True))
     _refuse_matrix(grid.source, methods, datasets)
@@ -185,7 +197,7 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
         result.notes.append(suspicion)
     spread_heads = [table.body.leaf(column) for column in table.columns.spreads.values()]
     result.is_standard_error = any(say.has_word(head, say.STANDARD_ERRORS) for head in spread_heads)
-    return result, reader.averages()
+    return result, averages
 
 
 def _lost_seeds(scores: Sequence[Score], missing: Sequence[tuple[str, str, str]]) -> str:

@@ -22,6 +22,7 @@ _COST = re.compile(
     re.I,
 )
 COST = "a setting or cost"
+RANK = "a rank"
 DIFFERENCE = "a difference to another column"
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 LINK_WORDS = {"download", "link", "links", "here", "checkpoint", "ckpt", "log"}
@@ -40,6 +41,7 @@ class TableColumns:
     seed: int | None = None
     arrows: int | None = None
     num_runs: int | None = None
+    ranks: list[int] = field(default_factory=list)  # of the methods, as printed
     scores: list[int] = field(default_factory=list)
     spreads: dict[int, int] = field(default_factory=dict)  # column of scores -> of its deviations
     texts: list[int] = field(default_factory=list)  # further columns of words
@@ -319,6 +321,8 @@ def _without_other_numbers(
         reason = logged or other_number(body, cells, column) or ("a flag" if column in flags else "")
         if say.letters(body.leaf(column)) in RUNS:
             columns.num_runs = column
+        if reason == RANK:
+            columns.ranks.append(column)
         if reason:
             columns.left_out.append((body.name(column) or f"column {column + 1}", reason))
             if reason in (COST, "a count"):
@@ -371,7 +375,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     is_measure = say.is_metric(leaf) and bool(re.search(r"\d", leaf))  # Rank@1
     is_rank = say.has_word(leaf, say.RANKS if are_whole else say.RANKS - say.POSITIONS) and not is_measure
     if is_rank or any(map(say.is_rank, body.path(column)[:-1])):
-        return "a rank"
+        return RANK
     if say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column):
         return "the harmonic mean of others"
     if re.search(r"\bp[- ]?values?\b|\bstatistic$", leaf, re.I):

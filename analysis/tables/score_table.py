@@ -34,10 +34,13 @@ class ScoreTable:
         rows = select_lines(body, cells, layout, self.line_names, settings, self.left_out)
         heads = {column: _head(body, layout, column) for column in layout.columns.scores}
         self.averages: list[int] = []  # data sets that average others; of a table with a line per score lines
+        self.ranks = list(layout.columns.ranks)  # columns or lines of printed ranks
         if self.is_turned:
             self.methods, self.sets = list(heads), rows
-            for row, name in enumerate(self.line_names):
-                if row not in rows and say.average_kind(name):
+            others = [row for row in range(len(self.line_names)) if row not in rows]
+            self.ranks = [row for row in others if say.is_rank(self.line_names[row])]
+            for row in others:
+                if row not in self.ranks and say.average_kind(self.line_names[row]):
                     self.averages.append(row)
             self.paths = {row: self._line_path(row, rows) for row in (*rows, *self.averages)}
             self.names = {}

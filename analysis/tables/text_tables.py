@@ -17,7 +17,7 @@ from biasbed.analysis.tables.grid import (
     sample_grid,
     texts_of,
 )
-from biasbed.analysis.tables.markup import clean_html, clean_latex, clean_markdown, is_bold, squeeze
+from biasbed.analysis.tables.markup import clean_html, clean_latex, clean_markdown, is_bold, squeeze, words_around
 from biasbed.errors import UsageError
 
 DASHES = re.compile(r"\s*\|?\s*:?-{1,}:?\s*(?:[|+]\s*:?-{1,}:?\s*)*\|?\s*")
@@ -44,7 +44,7 @@ def markdown_grids(lines: Sequence[str], source: str) -> Iterator[Grid]:
             end += 1
         grid = make_grid(source, rows, lines_of_rows, 1, "Markdown")
         grid.has_spans = False
-        grid.caption = _title_above(lines, number - 2)
+        grid.caption = words_around(lines, number - 2, end)
         yield grid
         number = end + 1
 
@@ -64,16 +64,6 @@ def _markdown_row(line: str) -> list[RawCell]:
     if current.strip():
         cells.append(current)
     return [RawCell(clean_markdown(cell), is_bold(cell)) for cell in cells]
-
-
-def _title_above(lines: Sequence[str], last: int) -> str:
-    """Return the nearest words above a table; empty if they are a line of another table."""
-    for number in range(last, max(last - 4, -1), -1):
-        if lines[number].strip().startswith("|"):
-            return ""
-        if lines[number].strip():
-            return squeeze(clean_markdown(lines[number].lstrip("# ")))[:300]
-    return ""
 
 
 def is_box_rule(line: str) -> bool:

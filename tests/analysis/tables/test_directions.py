@@ -85,3 +85,56 @@ def test_the_screen_shows_the_direction_that_the_user_states(
     screen = capsys.readouterr().out
     assert "u, v (lower is better)" in screen
     assert "direction:" not in screen
+
+
+ERRORS = "Test error (%)"
+AROUND, AVERAGE, RANKS = "by the words around the table", "as the head of its averages says", "by the printed ranks"
+PLAIN = ("<th>Method<th>u<th>v", "<td>a<td>12.1<td>14.2", "<td>b<td>10.1<td>12.9", "<td>c<td>15.3<td>18.9")
+NO_COLUMN = ("", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("page", "column", "why"),
+    [
+        (f"<h2>{ERRORS}</h2><p>Of three methods.</p>TABLE", NO_COLUMN, AROUND),
+        (f"<h2>{ERRORS}</h2><table><tr><td>Seeds</table>TABLE", NO_COLUMN, AROUND),
+        (f"<caption>Table 1: {ERRORS}</caption>TABLE", NO_COLUMN, AROUND),
+        (f"<p>Accuracy</p>TABLE<caption>{ERRORS}</caption>", NO_COLUMN, AROUND),
+        (f"<figure>TABLE\n<figcaption>Table 1: {ERRORS}</figcaption></figure>", NO_COLUMN, AROUND),
+        ("TABLE", ("<th>Mean error", "<td>13.2", "<td>11.5", "<td>17.1"), AVERAGE),
+        ("TABLE", ("<th>Rank", "<td>2", "<td>1", "<td>3"), RANKS),
+    ],
+)
+def test_words_around_the_table_averages_and_ranks_say_the_direction(
+    page: str, column: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    rows = [f"<tr>{row}{cell}" for row, cell in zip(PLAIN, column, strict=True)]
+    scores = read(page.replace("TABLE", f"<table>{''.join(rows)}</table>"), tmp_path / "t.html")
+    assert scores.lower == ("u", "v")
+    assert f"lower is better, {why} (`lower` says otherwise)" in scores.notes
+
+
+def test_a_title_below_a_table_of_markdown_counts_if_none_is_above(tmp_path: Path) -> None:
+    table = "|method|u|v|\n|---|---|---|\n|a|12.1|14.2|\n|b|10.1|12.9|\n"
+    assert read(f"{table}\nTable: {ERRORS}\n", tmp_path / "t.md").lower == ("u", "v")
+    assert read(f"Table 1: top\n\n{table}\nTable 2: {ERRORS}\n", tmp_path / "t.md").lower == ()
+
+
+def test_the_caption_of_a_table_of_latex_is_its_own(tmp_path: Path) -> None:
+    tabular = r"\begin{tabular}{lcc} method & u & v \\ a & 12.1 & 14.2 \\ b & 10.1 & 12.9 \\ \end{tabular}"
+    first = rf"\begin{{table}}\caption{{Test error}} {tabular}\end{{table}}"
+    second = rf"\begin{{table}}\caption{{Others}} {tabular}\end{{table}}"
+    assert read(first + second, tmp_path / "t.tex", table=1).lower == ("u", "v")
+    assert read(first + second, tmp_path / "t.tex", table=2).lower == ()
+    assert read(rf"{tabular}\captionof{{table}}{{Test error}}", tmp_path / "t.tex").lower == ("u", "v")
+
+
+def test_an_average_of_columns_that_say_their_direction_says_nothing_of_others(tmp_path: Path) -> None:
+    text = "method,u,v,ECE x,ECE y,Mean ECE\na,61.0,52.0,4.0,5.0,4.5\nb,63.0,54.0,4.4,5.6,5.0\n"
+    assert read(text, tmp_path / "t.csv", blocks="none").lower == ("ECE x", "ECE y")
+
+
+def test_ranks_against_the_words_around_the_table_are_refused(tmp_path: Path) -> None:
+    text = f"{ERRORS}\n\n|method|u|v|rank|\n|---|---|---|---|\n|a|12.1|14.2|2|\n|b|10.1|12.9|3|\n|c|15.3|18.9|1|\n"
+    with pytest.raises(UsageError, match="by the words around the table lower is better, and by the printed ranks hi"):
+        read(text, tmp_path / "t.md")
