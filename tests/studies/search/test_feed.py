@@ -11,8 +11,8 @@ import pytest
 
 from biasbed import record
 from biasbed.studies import runner
+from biasbed.studies.search import early_stopping, trials
 from biasbed.studies.search import feed as feeds
-from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState, make_ledger_lines, write_trials
 from biasbed.system.processes import Interrupted
@@ -97,7 +97,7 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
 def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the values in order, not by when we look: whatever the pause, the same trials end at the same epoch."""
     ends = []
-    monkeypatch.setattr(samplers, "PRUNE_AFTER", 2)
+    monkeypatch.setattr(early_stopping, "PRUNE_AFTER", 2)
     for pause in (0.0, 0.05):
         monkeypatch.setattr(runner, "LOOK", pause)
         bed_of_pause = Bed(bed.image_root, bed.home.with_name(f"home{pause}"), bed.space)

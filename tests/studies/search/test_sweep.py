@@ -23,7 +23,7 @@ from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.search import feed, samplers
+from biasbed.studies.search import feed
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import find_finished_runs
 from biasbed.studies.study_table import read_table
@@ -270,7 +270,7 @@ class SecondIsPruned:
 def test_trials_are_runs_of_their_own_with_their_true_status(
     bed: Bed, tracking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(samplers, "make_pruner", lambda *arguments: SecondIsPruned())
+    monkeypatch.setattr(feed, "make_pruner", lambda *arguments: SecondIsPruned())
     flags = {"trials": "2", "study": "mine", "tracking": "on", "loader_workers": "0", "log_model": "false"}
     launcher: Any = Forked(SweepOptions())
     assert bed.run(launcher, monkeypatch, **flags, epochs="4", device="cpu") == 0

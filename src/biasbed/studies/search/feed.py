@@ -1,8 +1,7 @@
 """Feed of trials: takes each from Optuna, trains it as a run of the study, and reports every evaluation to Optuna.
 
-The run and its folder record how a trial ended. A pruner (`samplers.make_pruner`) may stop it.
-
-Answers: When does a sweep stop a trial early?
+The run and its folder record how a trial ended. A pruner may stop it
+(`early_stopping.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,12 +22,13 @@ from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search import trials
+from biasbed.studies.search.early_stopping import TrialItem, make_pruner
 from biasbed.studies.search.progress import TrialNews, make_table
 from biasbed.studies.search.results import SearchState, find_trainings
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.status import read_status
 from biasbed.studies.study_table import Overrides
-from biasbed.tracking.folder import RunFolder, evaluations
+from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.training.sync import send_unless_sent
@@ -58,35 +57,6 @@ class SearchTrial(NamedTuple):
     trial: Trial
 
 
-@dataclass(kw_only=True)
-class TrialItem(Item):
-    """State of a trial that this command trains."""
-
-    search: Search
-    trial: Trial
-    values: dict[int, float] = field(default_factory=dict)  # of the objective, by epoch or step; all are in the storage
-    seen: int = 0  # last epoch or step that was looked at
-
-    def report(self) -> None:
-        """Report each new evaluation to Optuna, one by one, and stop the trial if its pruner says so.
-
-        Pruning so does not depend on when this is called. The default settings are never pruned: with one worker they
-        are the first trial that a pruner sees, but with several workers others may be reported before them.
-        """
-        for evaluation in evaluations(self.run.folder().read_journal()):
-            step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
-            if step <= self.seen:
-                continue
-            if value is not None and record.is_finite(value) and step not in self.values:
-                self.trial.report(value, step)
-                self.values[step] = value
-            self.seen = step
-            may_prune = step in self.values and step < self.run.total and not self.has_ended
-            if may_prune and trials.DEFAULT not in self.trial.user_attrs and self.trial.should_prune():
-                self.stop = True
-                return
-
-
 class TrialFeed:
     """Source of the runner's trials, and receiver of the runner's reports."""
 
@@ -94,7 +64,7 @@ class TrialFeed:
 
     def __init__(self, plan: Sweep, storage: RDBStorage, launcher: Launcher, display: Display) -> None:
         """Join the searches, and queue the trials of earlier commands that did not end or that failed."""
-        from biasbed.studies.search.samplers import make_pruner, make_sampler
+        from biasbed.studies.search.samplers import make_sampler
 
         self.plan, self.launcher, self.display = plan, launcher, display
         self.items: list[TrialItem] = []  # trials that are trained now
@@ -216,7 +186,7 @@ class TrialFeed:
                 self._finish(item)
                 self.items.remove(item)
             elif item.status.reached > item.seen and not item.stop:
-                item.report()
+                item.report_evaluations()
 
     def _finish(self, item: TrialItem) -> None:
         """Store how a trial ended, in Optuna's study and in its run. Its training has ended."""
@@ -226,7 +196,7 @@ class TrialFeed:
         _note_run(item)
         trial.set_user_attr(trials.SECONDS, _count_seconds(item))
         if folder.is_done:  # even if it was asked to stop just before
-            item.report()
+            item.report_evaluations()
         elif item.state == "stopped":
             note_ending(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
             trial.study.tell(trial, state=TrialState.PRUNED)

@@ -1,12 +1,11 @@
-"""Samplers and pruners by name. Draws are keyed by a trial's number, so that a resumed search draws the same."""
+"""Samplers by name. Draws are keyed by a trial's number, so that a resumed search draws the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from optuna import pruners, samplers
-from optuna.pruners import BasePruner
+from optuna import samplers
 from optuna.samplers import BaseSampler
 
 from biasbed import record
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from biasbed.studies.search.search import Search
 
 STARTUP = 10  # random trials before a model of the others is fitted
-PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
 
 
 class KeyedSampler(BaseSampler):
@@ -111,14 +109,3 @@ def make_keyed_sampler(name: str, seed: int) -> BaseSampler:
         return NamedRandomSampler(key)
 
     return KeyedSampler(make, seed)
-
-
-def make_pruner(name: str, total: int, cadence: int) -> BasePruner:
-    """Make the pruner with this name, for trainings of `total` epochs (or steps) evaluated every `cadence`."""
-    if name == "median":
-        return pruners.MedianPruner(n_startup_trials=PRUNE_AFTER, n_warmup_steps=total // 5, interval_steps=cadence)
-    if name == "hyperband":
-        return pruners.HyperbandPruner(min_resource=cadence, max_resource=total, reduction_factor=3)
-    if name == "successive_halving":
-        return pruners.SuccessiveHalvingPruner(min_resource=cadence, reduction_factor=3)
-    return pruners.NopPruner()
