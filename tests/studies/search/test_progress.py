@@ -46,7 +46,7 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
         is_oracle=False,
         space=SPACE,
         overrides={"algorithm": "erm"},
-        settings=lambda trial: SPACE.format(trial.params),
+        settings=lambda trial: SPACE.to_settings(trial.params),
         run=SimpleNamespace(unit="epoch", total=4),
         trial_name=lambda position: str(position) if repeat is None else f"r{repeat}-{position}",
     )

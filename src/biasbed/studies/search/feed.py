@@ -143,9 +143,9 @@ class TrialFeed:
         """Return a trial's values of the searched settings, drawn by Optuna unless they were drawn before."""
         if trials.DEFAULT in trial.user_attrs:
             if search.default.is_inside:  # else Optuna accepts no parameters of it
-                search.space.suggest(trial)
+                search.space.draw_settings(trial)
             return search.default.overrides
-        return search.space.suggest(trial)
+        return search.space.draw_settings(trial)
 
     # --- a trial goes on, and ends -----------------------------------------------------------------------------------
 

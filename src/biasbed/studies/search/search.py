@@ -88,7 +88,7 @@ class Search:
         """Return a trial's values of the searched settings, as on a command line."""
         if trials.DEFAULT in trial.user_attrs:
             return self.default.overrides
-        return self.space.format(trial.params)
+        return self.space.to_settings(trial.params)
 
     def plan_trial(self, overrides: Overrides, position: int, launcher: Launcher) -> PlannedRun:
         """Plan the training of a trial. overrides: its searched settings. UsageError if they do not fit together."""
@@ -198,7 +198,7 @@ def _plan_searches(
     repeats = int(options.value_or_default("repeats"))
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
     objective = choose_objective(options.objective, list_objectives(job), job.protocol.monitor, options.oracle)
-    default = space.default(job.config)
+    default = space.find_default(job.config)
     sampler, requested = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
     if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
@@ -237,7 +237,7 @@ class TrialLimit(NamedTuple):
 
 def _limit_trials(space: Space, default: Default, requested: int) -> TrialLimit:
     """Limit the number of trials to the points of a finite space, and the default if that lies outside of it."""
-    num_points = space.points(at_most=requested)
+    num_points = space.count_points(at_most=requested)
     num_settings = num_points if default.is_inside else num_points + 1
     if num_settings >= requested:
         return TrialLimit(requested, [])

@@ -69,20 +69,23 @@ class Dimension:
     def is_int(self) -> bool:
         return self.distribution in ("int", "intlog")
 
-    def format(self, value: Value) -> str:
+    def to_setting(self, parameter: Value) -> str:
         """Return the setting, as on a command line, for a value of Optuna's."""
         if self.base is None:
-            return word(value)
-        return word(self._power(self.base, float(value)))
+            return word(parameter)
+        return word(self._floor_power(self.base, float(parameter)))
 
-    def _power(self, base: float, exponent: float) -> int:
+    def _floor_power(self, base: float, exponent: float) -> int:
         """Return the power, rounded down; the upper bound itself is never drawn."""
         return int(base ** min(exponent, math.nextafter(self.high, self.low)))
 
     @property
     def extremes(self) -> tuple[str, ...]:
         """Lowest and highest setting; all choices of a categorical one."""
-        return self.choices or tuple(self.format(_to_type(value, self)) for value in (self.low, self.high))
+        if self.choices:
+            return self.choices
+        bounds = [int(bound) if self.is_int else bound for bound in (self.low, self.high)]
+        return tuple(self.to_setting(bound) for bound in bounds)
 
     @property
     def size(self) -> int | None:
@@ -94,7 +97,7 @@ class Dimension:
             return None
         return math.floor((self.high - self.low) / step + 1e-9) + 1  # 1e-9: against rounding
 
-    def suggest(self, trial: Trial) -> Value:
+    def draw_parameter(self, trial: Trial) -> Value:
         """Let Optuna draw a value for a trial."""
         if self.distribution == "categorical":
             return str(trial.suggest_categorical(self.name, self.choices))
@@ -103,7 +106,7 @@ class Dimension:
             return trial.suggest_int(self.name, int(self.low), int(self.high), step=int(self.step or 1), log=log)
         return trial.suggest_float(self.name, self.low, self.high, step=self.step, log=log)
 
-    def find_value(self, value: Any, spec: Spec) -> Value | None:
+    def to_parameter(self, value: Any, spec: Spec) -> Value | None:
         """Return Optuna's value for a value of the setting; None if it lies outside of the dimension."""
         if self.distribution == "categorical":
             return next((choice for choice in self.choices if check(spec, choice) == value), None)
@@ -111,7 +114,7 @@ class Dimension:
             return None
         if self.base is not None:
             exponent = min(max(math.log(max(value, 0) + 0.5, self.base), self.low), self.high)
-            return exponent if self._power(self.base, exponent) == value else None
+            return exponent if self._floor_power(self.base, exponent) == value else None
         if not self.low <= value <= self.high:
             return None
         steps = (value - self.low) / (self.step or 1)
@@ -156,30 +159,30 @@ class Space:
     def is_finite(self) -> bool:
         return all(dimension.size is not None for dimension in self.dimensions)
 
-    def suggest(self, trial: Trial) -> dict[str, str]:
+    def draw_settings(self, trial: Trial) -> dict[str, str]:
         """Let Optuna draw the settings of a trial; returns them as on a command line."""
-        return {dimension.name: dimension.format(dimension.suggest(trial)) for dimension in self.dimensions}
+        return {dimension.name: dimension.to_setting(dimension.draw_parameter(trial)) for dimension in self.dimensions}
 
-    def format(self, parameters: Parameters) -> dict[str, str]:
+    def to_settings(self, parameters: Parameters) -> dict[str, str]:
         """Return the settings, as on a command line, for a trial's parameters."""
-        return {d.name: d.format(parameters[d.name]) for d in self.dimensions if d.name in parameters}
+        return {d.name: d.to_setting(parameters[d.name]) for d in self.dimensions if d.name in parameters}
 
-    def default(self, config: Config) -> Default:
-        """Return the config's values of the settings that are searched."""
+    def find_default(self, config: Config) -> Default:
+        """Return the config's values of the settings that are searched, as settings and as Optuna's parameters."""
         values, settings = flatten(config), specs(typing.cast(Any, type(config)))
         overrides: dict[str, str] = {}
-        inside: dict[str, Value] = {}
+        parameters: dict[str, Value] = {}
         for dimension in self.dimensions:
             name = dimension.name
-            value = dimension.find_value(values[name], settings[name])
-            if value is None:
+            parameter = dimension.to_parameter(values[name], settings[name])
+            if parameter is None:  # it lies outside of the space
                 overrides[name] = word(values[name])
             else:
-                overrides[name] = dimension.format(value)
-                inside[name] = value
-        return Default(overrides, inside)
+                overrides[name] = dimension.to_setting(parameter)
+                parameters[name] = parameter
+        return Default(overrides, parameters)
 
-    def points(self, at_most: int) -> int:
+    def count_points(self, at_most: int) -> int:
         """Return the number of different points; `at_most` if there are more."""
         return min(at_most, math.prod(dimension.size or at_most for dimension in self.dimensions))
 
@@ -336,7 +339,7 @@ def _check_name(name: str, settings: Mapping[str, Spec], fixed: Container[str], 
 
 
 def _make_dimension(name: str, described: RangeFile, spec: Spec) -> Dimension:
-    """Check a range against its setting."""
+    """Return the dimension of a setting. Raises UsageError for a range with values that the setting can't have."""
     kind = described.distribution
     if kind == "categorical":
         _check_choices(name, described.choices, spec)
@@ -344,25 +347,15 @@ def _make_dimension(name: str, described: RangeFile, spec: Spec) -> Dimension:
     _check_type(name, kind, spec)
     base = described.base if kind == "floor_power" else None
     dimension = Dimension(name, kind, described.low, described.high, described.step, base=base)
-    for extreme in _find_extremes(dimension):
+    try:
+        lowest, highest = dimension.extremes
+    except OverflowError:
+        lowest = highest = "too large"
+    if base is not None and lowest == highest:
+        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers are {lowest}")
+    for extreme in (lowest, highest):
         check(spec, extreme)
     return dimension
-
-
-def _find_extremes(dimension: Dimension) -> tuple[str, ...]:
-    """Return the lowest and highest setting; UsageError if a floor_power has fewer than two values."""
-    name, base = dimension.name, dimension.base
-    try:
-        extremes = dimension.extremes
-    except OverflowError:
-        raise UsageError(f"{name}: high={dimension.high:g}: {base:g} to the power of it is too large") from None
-    if base is not None and extremes[0] == extremes[1]:
-        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers are {extremes[0]}")
-    return extremes
-
-
-def _to_type(value: Any, dimension: Dimension) -> Any:
-    return int(value) if dimension.is_int else value
 
 
 def _check_choices(name: str, choices: Sequence[str], spec: Spec) -> None:
