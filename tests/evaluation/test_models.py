@@ -25,9 +25,9 @@ from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models
-from biasbed.evaluation.evaluate_model import _config, load, plan
+from biasbed.evaluation.evaluate_model import build_config, load, plan
 from biasbed.evaluation.evaluation_job import EvaluationJob
-from biasbed.evaluation.outputs import fit_sets
+from biasbed.evaluation.label_map_choice import fit_sets
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten, word
 from biasbed.suites import open_suite
@@ -217,27 +217,27 @@ def brought(tested: Config) -> dict[str, Any]:
 
 def test_precedence_of_the_settings_that_a_model_brings() -> None:
     suite = {"suite": "biasbed", "data_dir": "data"}
-    plain = _config(options(), suite, library_model())
+    plain = build_config(options(), suite, library_model())
     assert (plain.image_size, plain.preprocess.resize, plain.preprocess.crop_first) == (224, 232, False)
-    scaled = _config(options(image_size="448"), suite, library_model())
+    scaled = build_config(options(image_size="448"), suite, library_model())
     assert (scaled.image_size, scaled.preprocess.size, scaled.preprocess.resize) == (448, 448, 464)
-    chosen = _config(options(), {**suite, "preprocess.resize": "300"}, library_model())
+    chosen = build_config(options(), {**suite, "preprocess.resize": "300"}, library_model())
     assert chosen.preprocess.resize == 300
-    preset = _config(options(), {**suite, "preset": "biasbed_code"}, library_model())
+    preset = build_config(options(), {**suite, "preset": "biasbed_code"}, library_model())
     assert preset.preprocess.crop_first
     assert preset.categories == "logit_mean"
     assert (preset.preprocess.size, preset.stimuli.size) == (256, 224)
     assert (preset.image_size, preset.validation) == (224, "auto"), "of a recipe counts here what it says of testing"
     smaller = {**brought(preset), "image_size": 256}
-    halved = _config(options(image_size="128"), suite, library_model(preprocessing=smaller))
+    halved = build_config(options(image_size="128"), suite, library_model(preprocessing=smaller))
     assert (halved.image_size, halved.preprocess.size, halved.stimuli.size) == (128, 128, 112)
     with pytest.raises(UsageError, match="no preset 'biasbed_cod'"):
-        _config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
+        build_config(options(), {**suite, "preset": "biasbed_cod"}, library_model())
 
 
 def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
-    config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
+    config = build_config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
     sets, left_out = fit_sets(open_suite(config), model, config, config.categories)
     return {entry.name: entry.label_map for entry in sets}, left_out
 

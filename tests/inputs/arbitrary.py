@@ -31,7 +31,7 @@ from biasbed.plugins.recorded_answers import trials
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table
-from biasbed.suites.user_label_maps import read_own
+from biasbed.suites.label_map_files import read_label_maps
 from biasbed.tracking.archive import Archive
 from biasbed.tracking.folder import RunFolder
 from helpers.decision_files import HEADER
@@ -220,7 +220,7 @@ GARMENT = {"category_id": 1, "scale": 1, "occlusion": 2, "zoom_in": 3, "viewpoin
 KINDS = {
     "study": Kind("study.yaml", lambda path: read_table(str(path)), **_yaml(TABLE)),
     "space": Kind("space.yaml", lambda path: read_space(str(path), WORDS), **_yaml(SPACE)),
-    "label map": Kind("map.yaml", read_own, **_yaml(MAPS)),
+    "label map": Kind("map.yaml", lambda path: read_label_maps(str(path)), **_yaml(MAPS)),
     "names": Kind("names.yaml", lambda path: display_names.load(str(path)), **_yaml("erm: Baseline\nmine: Ours")),
     "layout": Kind("layout.yaml", lambda path: layout_file.read(str(path)), **_yaml(LAYOUT)),
     "decisions": Kind("d.csv", lambda path: trials.read([path]), _csv(HEADER, TRIAL, NEXT_TRIAL)),

@@ -67,7 +67,7 @@ def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
     label_map: LabelMap, rows: list[list[int]], seed: int
 ) -> None:
     """Against a full stable sort, on logits with many ties."""
-    from biasbed.evaluation.evaluator import _ranks
+    from biasbed.evaluation.evaluator import _rank_labels
 
     logits, groups = torch.tensor(rows, dtype=torch.float), members(label_map, 8)
     labels = torch.from_numpy(np.random.default_rng(seed).integers(0, len(groups), len(rows)))
@@ -75,16 +75,16 @@ def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
     places = [
         min(order.index(column) for column in groups[label]) for order, label in zip(ranking, labels, strict=True)
     ]
-    assert _ranks(logits, label_map, labels).tolist() == [place + 1 for place in places]
+    assert _rank_labels(logits, label_map, labels).tolist() == [place + 1 for place in places]
     best = label_map.best_outputs(logits, labels).tolist()
     assert best == [order[place] for order, place in zip(ranking, places, strict=True)]
 
 
 def test_logits_that_are_no_numbers_are_at_nobody_s_first_place() -> None:
-    from biasbed.evaluation.evaluator import _ranks
+    from biasbed.evaluation.evaluator import _rank_labels
 
     logits = torch.tensor([[float("nan")] * 4, [1.0, float("nan"), 2.0, 0.0]])
-    assert _ranks(logits, IDENTITY, torch.tensor([0, 2])).tolist() == [5, 2]
+    assert _rank_labels(logits, IDENTITY, torch.tensor([0, 2])).tolist() == [5, 2]
 
 
 @pytest.mark.parametrize("label_map", MAPS, ids=lambda m: m.name)

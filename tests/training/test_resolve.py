@@ -11,7 +11,7 @@ import pytest
 
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError
-from biasbed.evaluation.evaluate_model import _config
+from biasbed.evaluation.evaluate_model import build_config
 from biasbed.options import EvaluateOptions
 from biasbed.prepare.run import _config as prepared
 from biasbed.suites.domains import Domains
@@ -62,8 +62,8 @@ def test_testing_and_preparing_have_it_without_what_is_a_method_s_own(tmp_path: 
     assert prepared(given).image_size == 28
     assert prepared({"suite": OWN}).image_size == 64
     model: Any = SimpleNamespace(preprocessing={}, algorithm="infodrop", seed=0)
-    assert _config(EvaluateOptions(), given, model).image_size == 28
-    assert _config(EvaluateOptions(), {**given, "algorithm": "infodrop"}, model).image_size == 28
+    assert build_config(EvaluateOptions(), given, model).image_size == 28
+    assert build_config(EvaluateOptions(), {**given, "algorithm": "infodrop"}, model).image_size == 28
 
     data = make_domains(tmp_path / "digits", images=1).parent
     flags = {"data_dir": str(data), "test_domains": "art"}

@@ -22,13 +22,13 @@ from biasbed.api.model_state import CHANGED, Model, find_device, run_unchanged
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.evaluation import command, outputs
+from biasbed.evaluation import command, label_map_choice
 from biasbed.evaluation.evaluate_model import Evaluation, check_settings, evaluate_in_memory, make_job, plan
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten_arguments, nearest, specs, to_plain
-from biasbed.suites.user_label_maps import OwnMaps, find_own
+from biasbed.suites.label_map_files import UserMaps, read_label_maps
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
 OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking", "report")
@@ -44,7 +44,7 @@ class Request:
 
     options: EvaluateOptions
     settings: dict[str, Any]  # shared with `train`
-    maps: OwnMaps | None
+    maps: UserMaps | None
     transform: TransformImage | None
     classes: Sequence[str] | None
     device: str | torch.device
@@ -76,7 +76,7 @@ class Request:
         options, shared = command.read(flags)
         if transform is not None and "workers" not in shared and not _can_be_sent(transform):
             shared["workers"] = 0
-        return cls(options, shared, find_own(options.label_map), transform, classes, device, quiet)
+        return cls(options, shared, read_label_maps(options.label_map), transform, classes, device, quiet)
 
     def check(self) -> None:
         """Check everything but the model. Raises UsageError for a wrong setting, or if data or sets are missing."""
@@ -90,7 +90,7 @@ class Request:
         if size == "auto":
             usual = suites.choose_suite(self.settings).suite.defaults_without_method(self.settings)
             size = preparation.settings.get("image_size", usual.get("image_size", Config.image_size))
-        return outputs.add_maps(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
+        return label_map_choice.add_maps(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
 
 
 def _can_be_sent(function: object) -> bool:

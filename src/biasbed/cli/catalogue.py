@@ -103,7 +103,7 @@ def file_formats() -> dict[str, Any]:
     from biasbed.published.description import Description
     from biasbed.studies.search.space import SpaceFile
     from biasbed.studies.study_table import TableFile
-    from biasbed.suites.user_label_maps import LabelMapFile
+    from biasbed.suites.label_map_files import LabelMapFile
 
     kinds = {
         "study_table": TableFile,

@@ -19,7 +19,7 @@ from biasbed.compute.distributed import Group, convert_errors, process_group
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.transforms import make_example
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, models, outputs, report
+from biasbed.evaluation import cue_figure, label_map_choice, models, report
 from biasbed.evaluation.card_page import CardPage, check_path
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
 from biasbed.evaluation.decisions import Decisions
@@ -30,7 +30,7 @@ from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import build, flatten, specs
-from biasbed.suites import derived, label_maps, user_label_maps
+from biasbed.suites import derived, label_map_files, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -71,7 +71,7 @@ def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[s
     with interruptible(), process_group(evaluation.job.config.device) as group:
         folder = share_folder(evaluation.job, group)
         if group.share_object(group.is_main and folder.is_done):
-            stored = _decide(evaluation, group, folder) if options.report != "none" else None  # reads the decisions
+            stored = _decide_all(evaluation, group, folder) if options.report != "none" else None  # reads the decisions
             if stored is not None:
                 _write_page(options.report, evaluation, measure_decisions(evaluation, stored))
             return read_finished(folder) if group.is_main else {}
@@ -86,7 +86,7 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group, report_fi
         if tracker is not None:
             _open_run(job, folder, tracker)
             print(job.normalisation_line, file=sys.stderr)
-        stored = _decide(evaluation, group, folder)
+        stored = _decide_all(evaluation, group, folder)
         if tracker is None or stored is None:
             return {}
         results = measure_decisions(evaluation, stored)
@@ -124,8 +124,8 @@ def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: boo
 def results_text(evaluation: Evaluation, results: Results) -> str:
     """Return the tables of an evaluation, as they are printed."""
     suite = evaluation.suite
-    lines = [report.text(results.stored.decisions, "set", suite.left_out)]
-    lines += report.derived(without_shown(suite.derivations, results.tables), results.metrics)
+    lines = [report.format_report(results.stored.decisions, "set", suite.left_out)]
+    lines += report.format_derived(without_shown(suite.derivations, results.tables), results.metrics)
     for table in results.tables.values():
         lines += ["", *table.lines] if table.lines else []
     return "\n".join([*lines, *suite.remarks])
@@ -167,7 +167,7 @@ def track(job: EvaluationJob, results: Results) -> str:
 def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
     decided = results.stored.decisions
-    report.write(folder, decided, results.tables)
+    report.write_tables(folder, decided, results.tables)
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
@@ -187,12 +187,12 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
     """Load the model, with its outputs named by the user's label map. Raises UsageError if there is no such model."""
     normalisation = build(Config, {name: flags[name] for name in ("mean", "std") if name in flags})
     model = models.find(options.model, options.weights, options.algorithm, mean_std(normalisation))
-    return outputs.add_maps(model, user_label_maps.find_own(options.label_map))
+    return label_map_choice.add_maps(model, label_map_files.read_label_maps(options.label_map))
 
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
     """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
-    config = _config(options, flags, model)
+    config = build_config(options, flags, model)
     suite = suites.open_suite(config)
     if model.transform is not None:
         suite = replace(suite, sets=tuple(model.transform.use_for(member) for member in suite.sets))
@@ -200,7 +200,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         raise UsageError(
             f"the model has learnt {model.task.description}, and the suite '{suite.name}' {suite.task.description}"
         )
-    fitted = outputs.fit_sets(suite, model, config, _aggregation(options, config))
+    fitted = label_map_choice.fit_sets(suite, model, config, _choose_aggregation(options, config))
     suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
@@ -223,11 +223,11 @@ def check_settings(options: EvaluateOptions, flags: Mapping[str, Any]) -> None:
 
     The suite's images are opened, and closed again.
     """
-    suites.open_suite(_config(options, flags, None))
+    suites.open_suite(build_config(options, flags, None))
 
 
-def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
-    """Return how ImageNet's classes become categories: as the user says, else as the suite does it."""
+def _choose_aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
+    """Return how scores of classes become those of categories: as the user says, else as the suite does it."""
     if options.categories != "auto":
         return options.categories
     usual: Aggregation = getattr(config, "categories", label_maps.USUAL)
@@ -244,7 +244,7 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
         model.refuse_shape(shape, name)
 
 
-def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel | None) -> Config:
+def build_config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel | None) -> Config:
     """Build the settings from layers of rising precedence: suite, model, presets, command line.
 
     A preset contributes only its settings of testing. model: None if there is none yet.
@@ -252,13 +252,13 @@ def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Te
     name, suite = suites.choose_suite(flags)
     available = specs(suite.Settings)
     preprocessing = {} if model is None else model.preprocessing
-    brought = {key: value for key, value in preprocessing.items() if key in available}
+    model_settings = {key: value for key, value in preprocessing.items() if key in available}
     if options.image_size != "auto":
         for key in SCALED_SIZES:
-            if brought.get(key) not in ("auto", None):
-                brought[key] = round(brought[key] * options.image_size / brought["image_size"])
-        brought["image_size"] = options.image_size
-    layers = [suite.defaults_without_method({**flags, "suite": name}), brought]
+            if model_settings.get(key) not in ("auto", None):
+                model_settings[key] = round(model_settings[key] * options.image_size / model_settings["image_size"])
+        model_settings["image_size"] = options.image_size
+    layers = [suite.defaults_without_method({**flags, "suite": name}), model_settings]
     for recipe in presets.load_presets(preset_names(flags), [suite.presets], available, name):
         layers.append({key: value for key, value in recipe.items() if presets.is_within(key, presets.TESTING)})
     layers.append({**flags, "suite": name})
@@ -285,7 +285,7 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
     computed = {
         "weights": model.weights,
         "label_map": "none" if model.maps is None else model.maps.digest,
-        "categories": _aggregation(options, config),
+        "categories": _choose_aggregation(options, config),
         "image_size": shared["image_size"],
         "precision": shared["precision"],
         **{name: shared[name] for name, spec in suite_settings.items() if spec.identity},
@@ -319,7 +319,7 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
-def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
+def _decide_all(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
     """Decide on every set that the folder has no decisions on; return all decisions on rank 0."""
     model, sets = evaluation.model, evaluation.suite.testing
     evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left

@@ -24,7 +24,7 @@ from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
 from biasbed.networks.provenance import content_hash
 from biasbed.networks.weights import is_run_id
-from biasbed.suites.user_label_maps import OwnMaps
+from biasbed.suites.label_map_files import UserMaps
 from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes
@@ -164,7 +164,7 @@ class TestedModel:
     task: Task | None = None  # that it has learnt; None if unknown
     normalisation: Normalisation | None = None  # of its images
     transform: OwnTransform | None = None  # the user's transform, in place of those of the sets
-    maps: OwnMaps | None = None  # the user's label maps
+    maps: UserMaps | None = None  # the user's label maps
     backbone: str = ""  # of a checkpoint; other models are named by it
 
     @property

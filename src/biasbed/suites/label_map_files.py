@@ -1,6 +1,6 @@
-"""Label maps that a user describes: which outputs of a model stand for which class, from a YAML file or values.
+"""Label maps of a user: which outputs of a model stand for which class, read from a YAML file or from values.
 
-Answers: How is a label map of a user's own read?
+Answers: Where are label maps read?
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from biasbed.system.formats import ByName, Format, Listed, parsed_by
 SHOWN = 5  # names of each kind in a message
 
 
-class OwnMap(NamedTuple):
+class UserMap(NamedTuple):
     """Label map that a user describes. members: class -> its outputs."""
 
     members: Mapping[str, tuple[int, ...]]
-    how: Aggregation
+    how: Aggregation  # of the outputs of one class
 
 
 @dataclass(frozen=True)
-class OwnMaps:
+class UserMaps:
     """Outputs of a model and label maps, as a user describes them."""
 
     where: str  # they are described, for messages
     name: str  # begins the names of the label maps
     outputs: int
     names: tuple[str, ...] | None  # of the outputs, in order
-    maps: tuple[OwnMap, ...]
+    maps: tuple[UserMap, ...]
     digest: str  # of what was read
 
-    def fitting(self, classes: Sequence[str]) -> LabelMap | None:
+    def map_to(self, classes: Sequence[str]) -> LabelMap | None:
         """Return the map with exactly these classes, in any order; None if there is none.
 
         The outputs' names are a map, too.
@@ -119,45 +119,45 @@ class LabelMapFile(Format):
     maps: Listed[MapFile] = Field((), description="label maps; may be omitted if the outputs have names")
 
 
-def find_own(label_map: str | Mapping[str, Any]) -> OwnMaps | None:
-    """Return the label maps that a setting names: a file, or their content as text in braces or values.
+def read_label_maps(label_map: str | Mapping[str, Any]) -> UserMaps | None:
+    """Read the label maps that a setting names: a YAML file, or their content as text in braces or as values.
 
     Returns None for `none`. Raises UsageError that says what is wrong.
     """
     if label_map == "none":
         return None
+    where, name = "label_map", "own"
     if not isinstance(label_map, str):
-        return _make_own(formats.parse(LabelMapFile, label_map, "label_map"), "label_map", "own")
-    return parse_own(label_map) if label_map.startswith("{") else read_own(Path(label_map).expanduser())
-
-
-def read_own(path: Path) -> OwnMaps:
-    """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it."""
-    return _make_own(formats.read(LabelMapFile, path, "label_map"), f"label_map={path}", path.stem)
-
-
-def parse_own(text: str) -> OwnMaps:
-    """Return the label maps that stand in a text, as in a file. Raises UsageError that says what is wrong with it."""
-    where = "label_map"
-    return _make_own(formats.parse(LabelMapFile, strict_yaml.parse(text, where), where), where, "own")
-
-
-def _make_own(file: LabelMapFile, where: str, name: str) -> OwnMaps:
-    names = file.outputs if isinstance(file.outputs, tuple) else None
-    count = file.outputs if names is None else len(names)
+        content = formats.parse(LabelMapFile, label_map, where)
+    elif label_map.startswith("{"):
+        content = formats.parse(LabelMapFile, strict_yaml.parse(label_map, where), where)
+    else:
+        path = Path(label_map).expanduser()
+        content = formats.read(LabelMapFile, path, where)
+        where, name = f"label_map={path}", path.stem
     try:
-        if not file.maps and not names:
-            raise ValueError("'maps' is empty: give label maps, or name the outputs")
-        maps = tuple(OwnMap(_members(own_map.classes, count, names), own_map.how) for own_map in file.maps)
-        if len({frozenset(own_map.members) for own_map in maps}) < len(maps):
-            raise ValueError("two maps have the same classes")
+        return _make_maps(content, where, name)
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
-    return OwnMaps(where, name, count, names, maps, digest(file.model_dump()))
 
 
-def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Return the positions of each class's outputs. outputs: their number; names: their names."""
+def _make_maps(file: LabelMapFile, where: str, name: str) -> UserMaps:
+    """Return a file's label maps. Raises ValueError for maps that contradict each other or name unknown outputs."""
+    names = file.outputs if isinstance(file.outputs, tuple) else None
+    count = file.outputs if names is None else len(names)
+    if not file.maps and not names:
+        raise ValueError("'maps' is empty: give label maps, or name the outputs")
+    maps = tuple(UserMap(_find_members(user_map.classes, count, names), user_map.how) for user_map in file.maps)
+    if len({frozenset(user_map.members) for user_map in maps}) < len(maps):
+        raise ValueError("two maps have the same classes")
+    return UserMaps(where, name, count, names, maps, digest(file.model_dump()))
+
+
+def _find_members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """Return the positions of each class's outputs. outputs: number of the model's; names: theirs, if any.
+
+    Raises ValueError for a class without outputs, an unknown output, and an output of two classes.
+    """
     positions = {output: column for column, output in enumerate(names or ())}
     members: dict[str, tuple[int, ...]] = {}
     owner: dict[int, str] = {}
@@ -165,7 +165,7 @@ def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | No
         if value is None or value == []:
             raise ValueError(f"the class '{name}' has no outputs")
         values = value if isinstance(value, list) else [value]
-        members[name] = tuple(_column(output, name, outputs, positions) for output in values)
+        members[name] = tuple(_find_column(output, name, outputs, positions) for output in values)
         for column in members[name]:
             if column in owner:
                 raise ValueError(f"output {column} is given to '{owner[column]}' and to '{name}'")
@@ -173,7 +173,7 @@ def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | No
     return members
 
 
-def _column(output: Any, name: str, outputs: int, positions: Mapping[str, int]) -> int:
+def _find_column(output: Any, name: str, outputs: int, positions: Mapping[str, int]) -> int:
     """Return the position of an output that is given by its position or its name. positions: of the names."""
     if isinstance(output, str) and output in positions:
         return positions[output]

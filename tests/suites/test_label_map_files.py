@@ -8,44 +8,44 @@ import pytest
 import torch
 
 from biasbed.errors import UsageError
+from biasbed.suites.label_map_files import read_label_maps
 from biasbed.suites.label_maps import IDENTITY, Grouped, Subset
-from biasbed.suites.user_label_maps import read_own
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder: Path, text: str) -> str:
     path = folder / "mine.yaml"
     path.write_text(text)
-    return path
+    return str(path)
 
 
 def test_a_user_s_own_map_is_for_sets_of_exactly_its_classes(tmp_path: Path) -> None:
     text = "outputs: 20\nmaps:\n- {classes: {airplane: 3, bear: [7, 5]}, how: logit_mean}\n- classes: {a: 0, b: 19}\n"
-    own = read_own(written(tmp_path, text))
-    grouped = own.fitting(("bear", "airplane"))  # the set's order counts
+    own = read_label_maps(written(tmp_path, text))
+    grouped = own.map_to(("bear", "airplane"))  # the set's order counts
     assert isinstance(grouped, Grouped)
     assert grouped.members == ((7, 5), (3,))
     assert grouped.name == "mine-logit_mean"
-    assert own.fitting(("b", "a")) == Subset((19, 0), "mine-subset")
-    assert own.fitting(("airplane",)) is None
-    assert own.fitting(("airplane", "bear", "car")) is None
+    assert own.map_to(("b", "a")) == Subset((19, 0), "mine-subset")
+    assert own.map_to(("airplane",)) is None
+    assert own.map_to(("airplane", "bear", "car")) is None
     logits = torch.zeros(1, 20)
     logits[0, [5, 7]] = torch.tensor([4.0, 2.0])
     assert grouped(logits).tolist() == [[3.0, 0.0]]
 
 
 def test_outputs_may_have_names(tmp_path: Path) -> None:
-    own = read_own(
+    own = read_label_maps(
         written(tmp_path, "outputs: [jet, grizzly, panda]\nmaps: [{classes: {plane: jet, bear: [panda, 1]}}]\n")
     )
     assert own.names == ("jet", "grizzly", "panda")
-    found = own.fitting(("plane", "bear"))
+    found = own.map_to(("plane", "bear"))
     assert isinstance(found, Grouped)
     assert found.members == ((0,), (2, 1))
-    alone = read_own(written(tmp_path, "outputs: [jet, grizzly]\n"))
+    alone = read_label_maps(written(tmp_path, "outputs: [jet, grizzly]\n"))
     assert alone.maps == ()
-    assert alone.fitting(("jet", "grizzly")) is IDENTITY
-    assert alone.fitting(("grizzly", "jet")) == Subset((1, 0), "mine-order", restricts=False)
-    assert alone.fitting(("jet",)) is None
+    assert alone.map_to(("jet", "grizzly")) is IDENTITY
+    assert alone.map_to(("grizzly", "jet")) == Subset((1, 0), "mine-order", restricts=False)
+    assert alone.map_to(("jet",)) is None
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_outputs_may_have_names(tmp_path: Path) -> None:
 )
 def test_own_maps_that_are_wrong_are_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        read_own(written(tmp_path, text))
+        read_label_maps(written(tmp_path, text))
     assert str(caught.value).startswith("label_map=")
     assert "\n" not in str(caught.value)

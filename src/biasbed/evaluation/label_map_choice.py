@@ -1,4 +1,4 @@
-"""Label maps from a model's outputs to the classes of evaluation sets, by the names of both.
+"""Choice of the label map from a model's outputs to the classes of each evaluation set, by the names of both.
 
 Answers: Which outputs of a model stand for which class of a set?
 """
@@ -14,12 +14,12 @@ from biasbed.config import Aggregation, Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes, is_wordnet_id
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
-from biasbed.suites import label_maps, user_label_maps
+from biasbed.suites import label_map_files, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 
 
-def add_maps(model: models.TestedModel, maps: user_label_maps.OwnMaps | None) -> models.TestedModel:
+def add_maps(model: models.TestedModel, maps: label_map_files.UserMaps | None) -> models.TestedModel:
     """Return the model with the user's label maps and names of outputs. Raises UsageError if these contradict it."""
     if maps is None:
         return model
@@ -48,9 +48,9 @@ def fit_sets(
     fitting: list[EvaluationSet] = []
     misfits: dict[str, str] = {}
     for evaluation_set in suite.sets:
-        label_map = _label_map(evaluation_set, suite, model, how)
+        label_map = _choose_label_map(evaluation_set, suite, model, how)
         if label_map is None:
-            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model)
+            misfits[evaluation_set.name] = _describe_misfit(evaluation_set.name, evaluation_set.source.classes, model)
         elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
                 f"label map {label_map.name}: one output of several can't stand for a label of "
@@ -59,27 +59,27 @@ def fit_sets(
         else:
             fitting.append(replace(evaluation_set, label_map=label_map))
     chosen = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
-    wrong = [name for name in misfits if name in chosen or not fitting]
-    if wrong:
-        classes = next(member.source.classes for member in suite.sets if member.name == wrong[0])
-        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model, classes)}")
+    refused = [name for name in misfits if name in chosen or not fitting]
+    if refused:
+        classes = next(member.source.classes for member in suite.sets if member.name == refused[0])
+        raise UsageError(f"{misfits[refused[0]]}: {_advise(config, model, classes)}")
     return FittedSets(tuple(fitting), misfits)
 
 
-def _advice(config: Config, model: models.TestedModel, classes: Sequence[str]) -> str:
+def _advise(config: Config, model: models.TestedModel, classes: Sequence[str]) -> str:
     """Return advice on making a model and a set of these classes fit.
 
     Folders can be renamed for ImageNet's outputs, unless they have such names already.
     """
     if model.maps is not None and model.maps.describe_misfit(classes):
         return "give the map exactly the set's classes"
-    if _outputs(model) is None:
+    if _name_outputs(model) is None:
         return (
             "name the outputs, in Python with classes=[...], in the command with label_map=<file>.yaml, or say there "
             "which of them stand for the set's classes"
         )
     has_imagenet_names = classes == CATEGORIES_16 or all(map(is_wordnet_id, classes))
-    if config.data_dir is not None and _outputs(model) == imagenet_classes() and not has_imagenet_names:
+    if config.data_dir is not None and _name_outputs(model) == imagenet_classes() and not has_imagenet_names:
         return (
             "name the class folders by WordNet id or by the 16 categories of Geirhos et al., or say with "
             "label_map=<file>.yaml what the outputs are"
@@ -92,7 +92,7 @@ def _advice(config: Config, model: models.TestedModel, classes: Sequence[str]) -
     )
 
 
-def _label_map(
+def _choose_label_map(
     evaluation_set: EvaluationSet, suite: OpenSuite, model: models.TestedModel, how: Aggregation
 ) -> label_maps.LabelMap | None:
     """Return the label map from the model's outputs to the set's classes, by the names of both; None if none fits.
@@ -100,10 +100,10 @@ def _label_map(
     how: aggregation of the scores of ImageNet's classes to those of the 16 categories.
     """
     classes = evaluation_set.source.classes
-    chosen = None if model.maps is None else model.maps.fitting(classes)
+    chosen = None if model.maps is None else model.maps.map_to(classes)
     if chosen is not None:
         return chosen
-    outputs = _outputs(model)
+    outputs = _name_outputs(model)
     if outputs == suite.classes:
         label_map = evaluation_set.label_map
         is_sixteen = classes == CATEGORIES_16 and isinstance(label_map, label_maps.Grouped)
@@ -115,14 +115,14 @@ def _label_map(
     return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
-def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
+def _name_outputs(model: models.TestedModel) -> tuple[str, ...] | None:
     """Return the names of the outputs; 1000 outputs without names are taken for ImageNet's classes."""
     if model.classes is None and model.outputs == len(imagenet_classes()):
         return imagenet_classes()
     return model.classes
 
 
-def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
+def _describe_misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
     """Return the reason why no label map leads from the model's outputs to a set's classes."""
     difference = "" if model.maps is None else model.maps.describe_misfit(classes)
     if model.maps is not None and difference:
@@ -133,5 +133,5 @@ def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str
         return f"{shown}, ..." if len(names) > 8 else shown
 
     outputs = "unknown classes" if model.classes is None else shorten(model.classes)
-    difference = user_label_maps.describe_difference(model.classes or (), classes) or shorten(classes)
+    difference = label_map_files.describe_difference(model.classes or (), classes) or shorten(classes)
     return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({difference})"
