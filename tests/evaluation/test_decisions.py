@@ -77,13 +77,13 @@ def test_a_bias_that_is_no_texture_is_called_a_bias(tmp_path: Path) -> None:
         bias=_words(0, 1, 0, 0),
         cues=SHORTCUT,
     )
-    text = report.text([answers])
+    text = report.format_report([answers])
     assert "digits: 3 images whose class and bias conflict (1 others left out here)" in text
     assert "share of the class 0.3333" in text
     assert "1 class and 2 bias decisions, 100.00 % of the conflicts" in text
     assert "shape" not in text
     assert "texture" not in text
-    report.write(tmp_path, [answers])
+    report.write_tables(tmp_path, [answers])
     assert not (tmp_path / record.SHAPE_BIAS_FILE).exists()
 
 

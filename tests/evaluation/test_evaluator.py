@@ -355,7 +355,7 @@ def test_outputs_that_are_not_finite_decide_nothing(value: float, skip: bool, mo
 
     spoilt_input = as_input(spoilt[None])
     evaluator = Evaluator(entries, OneOf(), Precision(), 4, 0, skip)
-    whole = evaluator.each(predict)
+    whole = evaluator.decide_each(predict)
     assert next(whole) is not None  # a set that is decided already is kept
     told = f"outputs for the image second/6 of 'second' are not finite ({value})"
     with pytest.raises(Failure, match=re.escape(told)):

@@ -18,7 +18,7 @@ def test_parquet_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     (tmp_path / "junk.parquet").write_bytes(b"nothing of the kind")
-    with pytest.raises(UsageError, match="can't be read as parquet"):
+    with pytest.raises(UsageError, match="no predictions of biasbed"):
         read_predictions(tmp_path / "junk.parquet")
     parquet.write_table(pa.table({"image": ["x"]}), tmp_path / "other.parquet")
     with pytest.raises(UsageError, match="no column label"):
@@ -34,7 +34,7 @@ def test_parquet_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"decision": ["x"], "label": ["x"], "image": ["x"]}), tmp_path / "name.parquet")
     content = (tmp_path / "name.parquet").read_bytes()
     (tmp_path / "name.parquet").write_bytes(content.replace(b"decision", b"\xffecision"))
-    with pytest.raises(UsageError, match="can't be read as parquet"):
+    with pytest.raises(UsageError, match="no predictions of biasbed"):
         read_predictions(tmp_path / "name.parquet")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -269,8 +270,8 @@ class CountedValues(NamedTuple):
 class ImageValue:
     """Measure that is the mean of a value of each image."""
 
-    value: Callable[[Decisions], np.ndarray]  # [N] numbers or bools
-    counts: Callable[[Decisions], np.ndarray] | None = None  # [N] images that count; None: all
+    value: Callable[[Any], np.ndarray]  # of the decisions: [N] numbers or bools
+    counts: Callable[[Any], np.ndarray] | None = None  # of the decisions: [N] images that count; None: all
     needs: tuple[str, ...] = ()  # fields of the decisions; if one is None, no image counts
 
     def take(self, decisions: Decisions) -> CountedValues:
@@ -282,43 +283,22 @@ class ImageValue:
         return CountedValues(self.value(decisions), counted)
 
 
-def _reciprocal(rank: np.ndarray | None) -> np.ndarray:
-    assert rank is not None
-    return 1 / rank
-
-
-def _best(rank: np.ndarray | None) -> np.ndarray:
-    assert rank is not None
-    return rank == 1
-
-
-def _conflicting(decisions: Decisions) -> np.ndarray:
-    return decisions.conflicting
-
-
-def _for_bias(decisions: Decisions) -> np.ndarray:
-    return decisions.for_bias
-
-
-def _right(decisions: Decisions) -> np.ndarray:
-    return decisions.right
-
-
 def _for_either_cue(decisions: Decisions) -> np.ndarray:
     return decisions.conflicting & (decisions.right | decisions.for_bias)
 
 
+_right, _for_bias, _conflicting = map(attrgetter, ("right", "for_bias", "conflicting"))
 IMAGE_VALUES: Mapping[str, ImageValue] = {
     "accuracy": ImageValue(_right),
-    "accuracy_full": ImageValue(lambda decisions: _best(decisions.rank), needs=("rank",)),
-    "mrr": ImageValue(lambda decisions: _reciprocal(decisions.rank), needs=("rank",)),
+    "accuracy_full": ImageValue(lambda decisions: decisions.rank == 1, needs=("rank",)),
+    "mrr": ImageValue(lambda decisions: 1 / decisions.rank, needs=("rank",)),
     "bias_decisions": ImageValue(_for_bias, _conflicting, needs=("bias",)),
     "shape_bias": ImageValue(_right, _for_either_cue, needs=("bias",)),
     "shape_accuracy": ImageValue(_right, _conflicting, needs=("bias",)),
     "texture_accuracy": ImageValue(_for_bias, _conflicting, needs=("bias",)),
     "cue_coverage": ImageValue(_for_either_cue, _conflicting, needs=("bias",)),
-    "shape_mrr": ImageValue(lambda decisions: _reciprocal(decisions.rank), _conflicting, ("bias", "rank")),
-    "texture_mrr": ImageValue(lambda decisions: _reciprocal(decisions.bias_rank), _conflicting, ("bias", "bias_rank")),
+    "shape_mrr": ImageValue(lambda decisions: 1 / decisions.rank, _conflicting, ("bias", "rank")),
+    "texture_mrr": ImageValue(lambda decisions: 1 / decisions.bias_rank, _conflicting, ("bias", "bias_rank")),
 }
 
 

@@ -124,14 +124,14 @@ class Evaluator:
         self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
         self.cache, self.scores = cache, scores
         self.cached: Mapping[str, CachedImages] = {} if cache is None else cache.open(sets)
-        self.coming: list[Piece] = []
+        self.todo: list[Piece] = []
         for number, evaluation_set in enumerate(sets):
             done_pieces = done.get(evaluation_set.name, ())
             pieces = cut_pieces(number, evaluation_set.source)
-            self.coming += [piece for piece in pieces if piece.number not in done_pieces]
-        self.shard = _Shard(self.coming, batch_size, group.rank, group.world, _shown_before(sets, self.coming))
+            self.todo += [piece for piece in pieces if piece.number not in done_pieces]
+        self.shard = _Shard(self.todo, batch_size, group.rank, group.world, _find_repeated_pieces(sets, self.todo))
         self.loader = DataLoader(
-            _TestImages(sets, self.coming, self.cached),
+            _TestImages(sets, self.todo, self.cached),
             batch_sampler=self.shard,
             collate_fn=unchanged,
             **loader_options(workers, group.device.type == "cuda"),
@@ -177,11 +177,11 @@ class Evaluator:
         observer: name of the model. sets: the sets to decide on; None: all. Raises CorruptImage unless such files are
         to be skipped.
         """
-        every = list(self.each(predict, tick, observer, sets))  # all ranks must reach the end
+        every = list(self.decide_each(predict, tick, observer, sets))  # all ranks must reach the end
         decisions = {decided.set: decided for decided in every if decided is not None}
         return decisions if len(decisions) == len(every) else None
 
-    def each(
+    def decide_each(
         self,
         predict: Callable[[Tensor], Tensor],
         tick: Callable[[int], None] = lambda n: None,
@@ -190,19 +190,19 @@ class Evaluator:
     ) -> Iterator[Decisions | None]:
         """Yield the decisions on each set as soon as it is decided, None on other ranks than 0."""
         self.shard.sets = {number for number, member in enumerate(self.sets) if sets is None or member in sets}
-        left = Counter(piece.set for piece in self.coming)
+        left = Counter(piece.set for piece in self.todo)
         parts: list[Columns | None] = []
-        for piece, part in self.pieces(predict, tick):
+        for piece, part in self.decide_pieces(predict, tick):
             left[piece.set] -= 1
             parts.append(part)
             if left[piece.set]:
                 continue
             gathered = [part for part in parts if part is not None]
             is_whole = len(gathered) == len(parts)
-            yield self.join(self.sets[piece.set], gathered, observer) if is_whole else None
+            yield self.join_decisions(self.sets[piece.set], gathered, observer) if is_whole else None
             parts = []
 
-    def join(self, evaluation_set: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
+    def join_decisions(self, evaluation_set: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
         """Join the decisions on a set's pieces, which are used up. Raises Failure if no image could be read."""
         parts = [part for part in parts if part]
         if not parts:
@@ -211,7 +211,7 @@ class Evaluator:
         return make_decisions(evaluation_set, join_pieces(parts), observer)
 
     @torch.inference_mode()
-    def pieces(
+    def decide_pieces(
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[Piece, Columns | None]]:
         """Yield each piece with the decisions on it: None on other ranks than 0, empty if no image can be read.
@@ -223,7 +223,7 @@ class Evaluator:
         refused: set[str] = set()
         failures: set[str] = set()
         decided: dict[int, Columns] = {}  # of this rank, by the piece's number: what is needed again
-        for number, piece in self.shard.chosen():
+        for number, piece in self.shard.chosen_pieces():
             earlier = self.shard.shown_before(number)
             if earlier is not None:
                 tick(len(piece.rows) // self.group.world)
@@ -273,23 +273,23 @@ class Evaluator:
         if label_map.is_logits:
             columns["loss"] = task.loss(scores, y, reduction="none")
         if task.several:
-            return {**_arrays(columns), "decision": decided.cpu().numpy(), **_arrays({"scores": probabilities})}
+            return {**_to_numpy(columns), "decision": decided.cpu().numpy(), **_to_numpy({"scores": probabilities})}
         columns["confidence"] = probabilities.gather(1, decided.unsqueeze(1)).squeeze(1)
-        classes, ranks = {"decision": decided}, {"rank": _ranks(logits, label_map, y)}
+        classes, ranks = {"decision": decided}, {"rank": _rank_labels(logits, label_map, y)}
         if source.accepted is not None:
             classes["label"] = y
         if self.scores.is_kept and keeps_scores(evaluation_set):
-            columns |= self._kept_scores(logits, label_map, scores, probabilities)
+            columns |= self._select_scores(logits, label_map, scores, probabilities)
         if keeps_top(source):
             # Not topk: its order among ties is undefined, and the first class must win.
             classes["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, probabilities.shape[1])]
             columns["top_score"] = probabilities.gather(1, classes["top"])
         if source.bias is not None:
-            ranks["bias_rank"] = _ranks(logits, label_map, self._send(source.bias, rows))
+            ranks["bias_rank"] = _rank_labels(logits, label_map, self._send(source.bias, rows))
         class_type, rank_type = np.min_scalar_type(scores.shape[1]), np.min_scalar_type(logits.shape[1])
-        return _arrays(columns) | _arrays(classes, class_type) | _arrays(ranks, rank_type)
+        return _to_numpy(columns) | _to_numpy(classes, class_type) | _to_numpy(ranks, rank_type)
 
-    def _kept_scores(
+    def _select_scores(
         self, logits: Tensor, label_map: LabelMap, scores: Tensor, probabilities: Tensor
     ) -> dict[str, Tensor]:
         """Return the scores that are kept of logits [N,O] of all outputs and scores [N,K] of the set's classes.
@@ -309,7 +309,7 @@ class Evaluator:
         return self.group.send(torch.as_tensor(column[rows.numpy()]))
 
 
-def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
+def _to_numpy(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
     """Copy columns to the CPU, as numbers of this kind or as they are. Waits for the device once for each."""
     arrays = {}
     for name, column in columns.items():
@@ -318,7 +318,7 @@ def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
     return arrays
 
 
-def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
+def _rank_labels(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
     """Return the rank [N] int32 of the label's best output among all of an image's logits, 1 for the largest.
 
     Equal logits are ranked in the order of the outputs, as argmax takes them. NaN can't be compared and comes first.
@@ -359,7 +359,7 @@ def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) 
         raise kind(first)
 
 
-def _shown_before(sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> dict[int, int]:
+def _find_repeated_pieces(sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> dict[int, int]:
     """Return numbers of pieces whose images another set shows too, and before, with the number of its piece."""
     numbers = {(sets[piece.set].name, piece.rows): n for n, piece in enumerate(pieces) if isinstance(piece.rows, range)}
     before = {}
@@ -433,7 +433,7 @@ class _Shard(Sampler[list[tuple[int, int]]]):
         self.pieces, self.batch_size, self.rank, self.world, self.before = pieces, batch_size, rank, world, before
         self.sets = {piece.set for piece in pieces}  # numbers of the sets to decide on
 
-    def chosen(self) -> Iterator[tuple[int, Piece]]:
+    def chosen_pieces(self) -> Iterator[tuple[int, Piece]]:
         """Yield the pieces of the sets to decide on, with their numbers."""
         return ((number, piece) for number, piece in enumerate(self.pieces) if piece.set in self.sets)
 
@@ -442,16 +442,16 @@ class _Shard(Sampler[list[tuple[int, int]]]):
         earlier = self.before.get(number)
         return earlier if earlier is not None and self.pieces[earlier].set in self.sets else None
 
-    def _read(self) -> Iterator[tuple[int, Piece]]:
-        return ((number, piece) for number, piece in self.chosen() if self.shown_before(number) is None)
+    def _pieces_to_read(self) -> Iterator[tuple[int, Piece]]:
+        return ((number, piece) for number, piece in self.chosen_pieces() if self.shown_before(number) is None)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for number, piece in self._read():
+        for number, piece in self._pieces_to_read():
             for start in self._starts(piece):
                 yield [(number, row) for row in piece.shard(start, self.batch_size, self.world)]
 
     def __len__(self) -> int:
-        return sum(len(self._starts(piece)) for _, piece in self._read())
+        return sum(len(self._starts(piece)) for _, piece in self._pieces_to_read())
 
     def _starts(self, piece: Piece) -> range:
         return range(self.rank, len(piece.rows), self.batch_size * self.world)

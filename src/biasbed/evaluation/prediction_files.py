@@ -160,15 +160,17 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
         table = read_parquet(source, (*COLUMNS, *LISTS, *SCORE_LISTS), name_columns)
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
-            raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
-        _check_columns(path, table)
+            raise ValueError(f"no column {missing[0]}" if missing else "empty")
+        _check_columns(table)
         matrices = (*LISTS, *SCORE_LISTS)
-        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name not in matrices}
+        columns: dict[str, Any] = {
+            name: _from_arrow(table[name]) for name in table.column_names if name not in matrices
+        }
         metadata = table.schema.metadata or {}
-        labels = _read_labels(path, table, metadata)
-        scores = _read_scores(path, table, metadata)
+        labels = _read_labels(table, metadata)
+        scores = _read_scores(table, metadata)
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are not UTF-8
-        raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
+        raise UsageError(f"{path}: no predictions of biasbed ({str(error).splitlines()[0]})") from None
     observer, set_name = path.stem, "cue_conflict" if "bias" in columns else "decisions"
     if path.parent.parent.name == "predictions":  # in a run's folder
         observer, set_name = path.absolute().parents[2].name, path.parent.name
@@ -202,7 +204,7 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
     )
 
 
-def _column(column: Any) -> Any:
+def _from_arrow(column: Any) -> Any:
     """Convert an Arrow column to an array [N] of numbers, to `Coded` if names repeat, or to `Names` of images."""
     import pyarrow as pa
 
@@ -217,43 +219,43 @@ def _column(column: Any) -> Any:
     return column.to_numpy()
 
 
-class _ByClass(NamedTuple):
+class ClassColumns(NamedTuple):
     """Columns with a value for each of K classes or labels."""
 
     names: tuple[str, ...] = ()  # of the classes
     columns: Mapping[str, np.ndarray] = {}  # [N,K] each
 
 
-def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _ByClass:
-    """Read the columns of several labels; empty if images have one label. Raises UsageError if they are not whole."""
+def _read_labels(table: Any, metadata: Mapping[bytes, bytes]) -> ClassColumns:
+    """Read the columns of several labels; empty if images have one label. Raises ValueError if they are not whole."""
     if b"labels" not in metadata:
-        return _ByClass()
-    return _read_matrices(path, table, parse_json(metadata[b"labels"]), {"targets": "b", "scores": "f"}, "labels")
+        return ClassColumns()
+    return _read_matrices(table, parse_json(metadata[b"labels"]), {"targets": "b", "scores": "f"}, "labels")
 
 
-def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _ByClass:
-    """Read the scores of all classes; empty if the file has none. Raises UsageError if they are not whole."""
+def _read_scores(table: Any, metadata: Mapping[bytes, bytes]) -> ClassColumns:
+    """Read the scores of all classes; empty if the file has none. Raises ValueError if they are not whole."""
     if "log_probability" not in table.column_names:
-        return _ByClass()
+        return ClassColumns()
     is_complete = {"energy", "max_softmax"} <= set(table.column_names)
     names = parse_json(metadata.get(b"classes", b"null")) if is_complete else None
-    return _read_matrices(path, table, names, {"log_probability": "f"}, "scores")
+    return _read_matrices(table, names, {"log_probability": "f"}, "scores")
 
 
-def _read_matrices(path: Path, table: Any, names: object, kinds: Mapping[str, str], subject: str) -> _ByClass:
-    """Read columns of lists with a value for each class. Raises UsageError if one is missing or not whole.
+def _read_matrices(table: Any, names: object, kinds: Mapping[str, str], subject: str) -> ClassColumns:
+    """Read columns of lists with a value for each class. Raises ValueError if one is missing or not whole.
 
     names: of the classes, from the file's metadata. kinds: column -> kind of its numbers, as numpy names it.
     """
-    columns = {name: _matrix(table[name]) for name in kinds if name in table.column_names}
+    columns = {name: _to_matrix(table[name]) for name in kinds if name in table.column_names}
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         expected = {(name, kind, (len(table), len(names))) for name, kind in kinds.items()}
         if {(name, column.dtype.kind, column.shape) for name, column in columns.items()} == expected:
-            return _ByClass(tuple(names), columns)
-    raise UsageError(f"{path}: no predictions of biasbed (its columns of {subject} are not whole)")
+            return ClassColumns(tuple(names), columns)
+    raise ValueError(f"its columns of {subject} are not whole")
 
 
-def _matrix(column: Any) -> np.ndarray:
+def _to_matrix(column: Any) -> np.ndarray:
     """Convert a column of lists to a matrix [N,K]. Empty if the lists differ in length, or values are missing."""
     from pyarrow import compute, types
 
@@ -269,8 +271,8 @@ def _matrix(column: Any) -> np.ndarray:
     return matrix
 
 
-def _check_columns(path: Path, table: Any) -> None:
-    """Raise UsageError if a column has another type than ours, or missing values."""
+def _check_columns(table: Any) -> None:
+    """Raise ValueError if a column has another type than ours, or missing values."""
     import pyarrow as pa
 
     for name in COLUMNS:
@@ -283,4 +285,4 @@ def _check_columns(path: Path, table: Any) -> None:
         fits = pa.types.is_string(kind) if name in NAMES else is_number
         if not fits or table[name].null_count:
             problem = "missing values" if fits else f"the type {kind}"
-            raise UsageError(f"{path}: no predictions of biasbed (the column {name} has {problem})")
+            raise ValueError(f"the column {name} has {problem}")

@@ -164,10 +164,10 @@ def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: E
     parts = store.read_pieces(coming) if group.is_main else {}
     done = group.share_object({name: list(columns) for name, columns in parts.items()})
     evaluator = usual.for_sets(coming, done)
-    images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
-    last_pieces = {piece.set: piece.number for piece in evaluator.coming}
+    images, began = sum(len(piece.rows) for piece in evaluator.todo), time.monotonic()
+    last_pieces = {piece.set: piece.number for piece in evaluator.todo}
     with ProgressBar(images, "image", silent=not group.is_main) as bar:
-        for piece, part in evaluator.pieces(predict, lambda count: bar.tick(count * group.world)):
+        for piece, part in evaluator.decide_pieces(predict, lambda count: bar.tick(count * group.world)):
             if part is None:  # on other ranks
                 continue
             evaluation_set = coming[piece.set]
@@ -177,7 +177,7 @@ def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: E
                 store.write_piece(evaluation_set, piece.number, part)
                 continue
             in_order = [columns.pop(number) for number in sorted(columns)]
-            decisions[evaluation_set.name] = evaluator.join(evaluation_set, in_order, store.observer)
+            decisions[evaluation_set.name] = evaluator.join_decisions(evaluation_set, in_order, store.observer)
             store.write_set(evaluation_set, decisions[evaluation_set.name])
     seconds = time.monotonic() - began
     evaluator.close()
@@ -191,9 +191,11 @@ def decide_in_memory(
     evaluator: Evaluator, predict: Callable[[Tensor], Tensor], observer: str, silent: bool = False
 ) -> StoredDecisions:
     """Decide on all images of the evaluator's sets in this process, and store nothing. observer: name of the model."""
-    images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
+    images, began = sum(len(piece.rows) for piece in evaluator.todo), time.monotonic()
     with ProgressBar(images, "image", silent=silent) as bar:
-        decided = [decisions for decisions in evaluator.each(predict, bar.tick, observer) if decisions is not None]
+        decided = [
+            decisions for decisions in evaluator.decide_each(predict, bar.tick, observer) if decisions is not None
+        ]
     seconds = time.monotonic() - began
     return StoredDecisions(evaluator.sets, decided, skipped_images(evaluator.sets, decided), images, seconds)
 

@@ -121,7 +121,7 @@ def count_groups(decisions: Decisions) -> dict[str, int]:
     return counts
 
 
-def write(folder: Path, answers: Sequence[Decisions], of_plugins: DecisionTables | None = None) -> None:
+def write_tables(folder: Path, answers: Sequence[Decisions], of_plugins: DecisionTables | None = None) -> None:
     """Write the CSV files, without files that would be empty. of_plugins: tables of plug-ins."""
     bias_rows = []
     for decisions in answers:
@@ -140,10 +140,10 @@ def write(folder: Path, answers: Sequence[Decisions], of_plugins: DecisionTables
         for row in rows:
             columns.update(dict.fromkeys(row))
         with (folder / name).open("w", newline="") as file:
-            write_rows(file, list(columns), ({key: _cell(value) for key, value in row.items()} for row in rows))
+            write_rows(file, list(columns), ({key: _blank_nan(value) for key, value in row.items()} for row in rows))
 
 
-def _cell(value: Any) -> Any:
+def _blank_nan(value: Any) -> Any:
     """Return the value of a CSV cell. NaN becomes an empty cell: there is no such number."""
     return "" if isinstance(value, float) and math.isnan(value) else value
 
@@ -151,24 +151,24 @@ def _cell(value: Any) -> Any:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text(answers: Sequence[Decisions], name: str = "set", left_out: Mapping[str, str] | None = None) -> str:
+def format_report(answers: Sequence[Decisions], name: str = "set", left_out: Mapping[str, str] | None = None) -> str:
     """Return all that is printed.
 
     name: the column that tells the lines apart, `set` or `observer`. By observer, only those that stand for all
     observers of their kind have a block of their own about cues; the others have a column.
     """
-    lines = _set_table(answers, name)
+    lines = _format_sets(answers, name)
     kinds = [decisions.kind for decisions in answers]
     for decisions in answers:
         stands_for_kind = decisions.member is not None or kinds.count(decisions.kind) == 1
         if name == "set" or stands_for_kind:
-            lines += _cue_block(decisions, getattr(decisions, name))
+            lines += _format_cues(decisions, getattr(decisions, name))
     if left_out:
         lines += [f"left out: {reason}" for reason in left_out.values()]
     return "\n".join(lines)
 
 
-def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
+def _format_sets(answers: Sequence[Decisions], name: str) -> list[str]:
     """Return the lines of the table of sets or observers: images, accuracy with interval, calibration, shape bias."""
     rows = [set_row(decisions) for decisions in answers]
     counts = count_columns(rows)
@@ -182,30 +182,32 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     width = len(table[0])
     for decisions, row, bias in zip(answers, rows, biases, strict=True):
         cells = [row[name], *(str(row[key]) for key in (*counts, "classes")), decisions.label_map]
-        cells += [percentage(row["accuracy"]), percentages(row["accuracy_low"], row["accuracy_high"])]
+        cells += [percentage(row["accuracy"]), format_interval(row["accuracy_low"], row["accuracy_high"])]
         cells.append("" if math.isnan(row["ece"]) else percentage(row["ece"]))
         if has_bias:
-            cells.append("" if bias is None else number(bias.shape_bias))
+            cells.append("" if bias is None else format_number(bias.shape_bias))
         table.append(cells)
         accuracy = len(counts) + 3  # its column
         if not math.isnan(row["accuracy_observers_low"]):
-            interval = percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
-            table.append(_sparse_row(width, "  over observers", accuracy + 1, interval))
+            interval = format_interval(row["accuracy_observers_low"], row["accuracy_observers_high"])
+            table.append(_make_sparse_row(width, "  over observers", accuracy + 1, interval))
         if not math.isnan(row["accuracy_full"]):
-            table.append(_sparse_row(width, "  top-1 among all outputs", accuracy, percentage(row["accuracy_full"])))
+            table.append(
+                _make_sparse_row(width, "  top-1 among all outputs", accuracy, percentage(row["accuracy_full"]))
+            )
         if "map" in row:
-            table.append(_sparse_row(width, "  mean average precision", accuracy, percentage(row["map"])))
+            table.append(_make_sparse_row(width, "  mean average precision", accuracy, percentage(row["map"])))
     return aligned(table, left=(0, len(counts) + 2))
 
 
-def _sparse_row(width: int, title: str, column: int, cell: str) -> list[str]:
+def _make_sparse_row(width: int, title: str, column: int, cell: str) -> list[str]:
     """Return a row with a title and one further cell."""
     cells = [title, *[""] * (width - 1)]
     cells[column] = cell
     return cells
 
 
-def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
+def format_derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
     """Return a table of the derived values among the metrics; empty if there are none."""
     rows = []
     for declaration in declared:
@@ -228,12 +230,12 @@ def percentage(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-def percentages(low: float, high: float) -> str:
+def format_interval(low: float, high: float) -> str:
     """Return an interval of fractions in percent."""
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
-def _cue_block(decisions: Decisions, title: str) -> list[str]:
+def _format_cues(decisions: Decisions, title: str) -> list[str]:
     """Return the lines on a cue-conflict set: shape bias with intervals, both accuracies, a table of classes."""
     rows = cue_rows(decisions)
     if not rows:
@@ -244,8 +246,8 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
     share = "shape bias" if decisions.cues == CUES else f"share of the {right}"
     lines = [
         "",
-        f"{title}: {_conflicts(decisions, total)}",
-        f"  {share} {total['shape_bias']:.4f} ({_shape_bias_intervals(decisions, total)}): "
+        f"{title}: {_describe_conflicts(decisions, total)}",
+        f"  {share} {total['shape_bias']:.4f} ({_format_shape_bias_intervals(decisions, total)}): "
         f"{total['shape']} {right} and {total['texture']} {wrong} decisions, "
         f"{percentage(total['cue_coverage'])} of the conflicts",
         f"  accuracy: {right} {percentage(total['shape_accuracy'])}, {wrong} {percentage(total['texture_accuracy'])}",
@@ -260,7 +262,7 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
     table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
     for row in classes:
         numbers = [str(row[key]) for key in (*counts, "shape", "texture")]
-        table.append([row["class"], *numbers, number(row["shape_bias"])])
+        table.append([row["class"], *numbers, format_number(row["shape_bias"])])
     lines += [f"  {line}" for line in aligned(table, left=(0,))]
     return lines
 
@@ -272,7 +274,7 @@ def count_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return ("images",)
 
 
-def _conflicts(decisions: Decisions, total: Mapping[str, Any]) -> str:
+def _describe_conflicts(decisions: Decisions, total: Mapping[str, Any]) -> str:
     """Return a phrase about the number of images, and of trials if there are more, that the shape bias is of."""
     cues = "cues" if decisions.cues == CUES else " and ".join(decisions.cues)
     others = decisions.num_images - total["images"]
@@ -282,7 +284,7 @@ def _conflicts(decisions: Decisions, total: Mapping[str, Any]) -> str:
     return f"{total['trials']} trials on {phrase}"
 
 
-def _shape_bias_intervals(decisions: Decisions, total: Mapping[str, Any]) -> str:
+def _format_shape_bias_intervals(decisions: Decisions, total: Mapping[str, Any]) -> str:
     interval = f"{total['shape_bias_low']:.3f} to {total['shape_bias_high']:.3f}"
     if decisions.member is None:
         return f"{_PERCENT} interval {interval}"
@@ -293,5 +295,5 @@ def _shape_bias_intervals(decisions: Decisions, total: Mapping[str, Any]) -> str
     return f"{_PERCENT} interval over images {interval}, over the {number} observers {over_observers}"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.4f}"

@@ -85,7 +85,7 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
         bias = replace(bias, decisions=1234)
         values = [gap, replace(bias, people=0.95, people_low=0.9, people_high=0.99, people_from="ten people")]
         table = DecisionTable((), [{"observer": name, **vars(value)} for value in values], ())
-        report.write(recorder.folder, [], {"looks_at.csv": table})
+        report.write_tables(recorder.folder, [], {"looks_at.csv": table})
         recorder.client.log_artifact(run, str(recorder.folder / "looks_at.csv"))
     rows = rows_of(recorder.analyze())
     gap = rows.loc["erm", "watermark_gap"]

@@ -125,7 +125,7 @@ def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
         assert (scores[f"{name}_low"], scores[f"{name}_high"]) == pytest.approx(expected, abs=0.01), name
     trials = measures.wilson(int(shape.sum()), shape.size)
     assert scores["accuracy_high"] - scores["accuracy_low"] > 1.3 * (trials[1] - trials[0])
-    text = report.text([*group, whole], "observer")
+    text = report.format_report([*group, whole], "observer")
     assert "all people: 2000 trials on 200 images whose cues conflict (0 others left out here)" in text
     assert "over the 10 observers" in text
 
@@ -139,4 +139,4 @@ def test_accuracy_without_a_wrong_answer_has_an_interval_of_its_images() -> None
 def test_few_observers_have_no_interval_over_observers() -> None:
     whole = pool(people(4, 50))
     assert np.isnan(report.cue_rows(whole)[0]["shape_bias_observers_low"])
-    assert "for these 4 observers alone" in report.text([whole], "observer")
+    assert "for these 4 observers alone" in report.format_report([whole], "observer")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from biasbed import measures, record
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTable
 from biasbed.evaluation.intervals import LEVEL
-from biasbed.evaluation.report import percentage, percentages
+from biasbed.evaluation.report import format_interval, percentage
 from biasbed.plugins.cues.cue_profile import CueValue, profile
 from biasbed.system.terminal import aligned
 
@@ -54,7 +54,7 @@ def _bounds(low: float, high: float, unit: str) -> str:
     if math.isnan(low):
         return ""
     if unit == measures.FRACTION:
-        return percentages(low, high)
+        return format_interval(low, high)
     return f"{low:.3f} to {high:.3f}"
 
 

@@ -123,7 +123,7 @@ def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
     table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
     for pair in pairs:
         counts = [str(getattr(pair, key)) for key in (*columns, "both_right", "both_wrong")]
-        table.append([pair.a, pair.b, pair.set, *counts, report.number(pair.kappa)])
+        table.append([pair.a, pair.b, pair.set, *counts, report.format_number(pair.kappa)])
     return aligned(table, left=(0, 1, 2))
 
 
@@ -133,7 +133,7 @@ def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
     names: dict[str, None] = {}
     for pair in pairs:
         names.update(dict.fromkeys((pair.a, pair.b)))
-        kappa[frozenset((pair.a, pair.b))] = report.number(pair.kappa)
+        kappa[frozenset((pair.a, pair.b))] = report.format_number(pair.kappa)
     table = [["", "error consistency (kappa)", *map(str, range(1, len(names)))]]
     for number, name in enumerate(names):
         cells = [kappa.get(frozenset((name, earlier)), "") for earlier in list(names)[:number]]

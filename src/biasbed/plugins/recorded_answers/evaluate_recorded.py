@@ -174,7 +174,7 @@ def _write_files(
 ) -> None:
     """Write the tables and figures of a run. They show all observers; plug-ins' tables are the run's own."""
     shown = list(itertools.chain.from_iterable(of_set.shown for of_set in observers_by_set.values()))
-    report.write(folder, shown, {record.CONSISTENCY_FILE: make_table(pairs), **run.tables})
+    report.write_tables(folder, shown, {record.CONSISTENCY_FILE: make_table(pairs), **run.tables})
     for name, of_set in observers_by_set.items():
         drawn = list(filter(cue_figure.has_bias, of_set.shown))
         if len(drawn) > shape_bias_figure.MOST:
@@ -191,7 +191,7 @@ def _print_results(
     """Print the scores of all observers by set, then the tables of plug-ins if they are few."""
     for name, of_set in observers_by_set.items():
         print(f"{name}:")
-        print(report.text(of_set.shown, "observer"))
+        print(report.format_report(of_set.shown, "observer"))
         agreement = pair_lines([pair for pair in pairs if pair.set == name])
         if agreement:
             print("\n".join(["", *agreement]))
