@@ -166,7 +166,7 @@ def test_disent_s_weights_of_its_terms() -> None:
 
 def test_lnl_s_weight_of_the_entropy() -> None:
     algorithm: Any = make("lnl", {"entropy_weight": 0.25}, backbone="simple_conv")
-    loss, _ = algorithm.unlearning(batch_for(algorithm))["main"]
+    loss, _ = algorithm.network_objective(batch_for(algorithm))["main"]
     notes = algorithm.take_notes()
     assert float(notes["negative_entropy"]) < -0.1
     torch.testing.assert_close(loss.detach(), notes["classification"] + 0.25 * notes["negative_entropy"])

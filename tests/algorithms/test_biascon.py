@@ -37,7 +37,7 @@ def test_biascon_counts_labels() -> None:
 
 def test_biascon_s_cross_entropy_rules_out_what_never_happens() -> None:
     algorithm: Any = make("biascon", {}, num_classes=2)
-    algorithm.keep({"y": torch.tensor([0, 0, 1, 0]), "bias": torch.tensor([0, 0, 1, 1])})
+    algorithm.set_prior({"y": torch.tensor([0, 0, 1, 0]), "bias": torch.tensor([0, 0, 1, 1])})
     batch = batch_for(algorithm, "two_classes")
     logits = algorithm.balance(torch.zeros(len(batch), 2), batch)
     first = logits[batch.bias == 0].softmax(1)

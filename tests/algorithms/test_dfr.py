@@ -212,7 +212,7 @@ def test_dfr_looks_back_as_it_is_tested() -> None:
     algorithm: Any = make("dfr", {}, backbone="simple_conv")
     batch = batch_for(algorithm)
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
-    loss = algorithm.look_back(batch)["classification"]
+    loss = algorithm.evaluate_batch(batch)["classification"]
     assert all(torch.equal(value, before[name]) for name, value in algorithm.state_dict().items())
     with torch.no_grad():
         torch.testing.assert_close(loss, algorithm.task.loss(algorithm.eval().predict(batch.x), batch.y))

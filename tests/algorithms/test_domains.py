@@ -16,8 +16,8 @@ from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
 from biasbed.algorithms.coral import coral
 from biasbed.algorithms.draws import HostDraws, dropout_mask
-from biasbed.algorithms.mldg import split
-from biasbed.algorithms.mmd import kernels, mmd
+from biasbed.algorithms.mldg import pair_with_held_out
+from biasbed.algorithms.mmd import mmd, sum_kernels
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
 from biasbed.errors import NotApplicable
@@ -151,11 +151,11 @@ def test_the_published_robust_loss_is_divided_by_the_number_of_domains() -> None
 def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
     """Also where features are many and large: squares that cancel leave more than the sharpest kernel is wide."""
     x = 30 * torch.rand(24, 2048, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    matrix = kernels(x)
+    matrix = sum_kernels(x)
     assert matrix.dtype == torch.float32
     assert matrix.diagonal().eq(7).all()
     matrix.sum().backward()
-    twins = kernels(x.detach()[[0, 0, 1]])
+    twins = sum_kernels(x.detach()[[0, 0, 1]])
     assert float(twins[0, 1]) == pytest.approx(7, abs=1e-5)
 
 
@@ -164,7 +164,7 @@ def test_an_image_is_at_no_distance_from_itself_in_fp32() -> None:
 
 @pytest.mark.parametrize(("domains", "pairs"), [(1, 0), (2, 1), (3, 1), (4, 2), (6, 4)])
 def test_two_domains_after_the_step_ahead_leave_one_before_it(domains: int, pairs: int) -> None:
-    pairings = split(list(range(domains)), 2)
+    pairings = pair_with_held_out(list(range(domains)), 2)
     assert len(pairings) == pairs
     assert not {train for train, _ in pairings} & {test for _, test in pairings}
 
@@ -191,7 +191,7 @@ def test_the_step_ahead_is_the_first_of_a_fresh_optimizer(kind: str) -> None:
     for parameter, gradient in zip(copies, gradients, strict=True):
         parameter.grad = gradient
     fresh.step()
-    for parameter, moved in zip(copies, algorithm._ahead(theta, gradients).values(), strict=True):
+    for parameter, moved in zip(copies, algorithm._take_trial_step(theta, gradients).values(), strict=True):
         torch.testing.assert_close(moved, parameter.detach(), rtol=1e-9, atol=1e-12, check_dtype=True)
         assert moved.requires_grad
         assert moved.grad is None
@@ -285,7 +285,7 @@ def test_classes_count_alike_in_the_loss_of_the_conditional_discriminator() -> N
     data.y = torch.tensor([0] * 12 + [1] * 5 + [2])
     each = torch.rand(18, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = (each[:12].mean() + each[12:17].mean() + each[17]) / CLASSES
-    torch.testing.assert_close(algorithm.mean(each, data.y), expected)
+    torch.testing.assert_close(algorithm.mean_loss(each, data.y), expected)
 
 
 def test_images_of_no_domains_are_refused() -> None:
@@ -334,7 +334,7 @@ def test_the_distance_of_domains_enters_by_its_weight(name: str, distance: Any) 
 
 def test_dann_notes_the_classification_beside_the_adversary() -> None:
     algorithm, data = make("dann", penalty_weight=0.3, width=8), batch()
-    loss, _ = algorithm.generation(data)["main"]
+    loss, _ = algorithm.network_objective(data)["main"]
     features = algorithm.network.features(data.x)
     classification = cross_entropy(algorithm.network.classify(features), data.y)
     domains = algorithm.discriminator(features, algorithm.group.generator)
@@ -365,7 +365,7 @@ def test_decisions_are_counted_by_the_labels_of_their_images(name: str) -> None:
     decided[[0, 7, 13]] += 1
     algorithm.network.classify = lambda features: features[:, :1] * 0 + 9.0 * one_hot(decided % CLASSES, CLASSES)
     if name in ("dann", "cdann"):
-        algorithm.generation(data)
+        algorithm.network_objective(data)
     else:
         algorithm.losses(data)
     assert int(algorithm.take_correct()) == len(data) - 3

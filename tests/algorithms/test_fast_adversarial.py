@@ -34,11 +34,11 @@ def images() -> Batch:
 def test_the_attack_stays_within_its_bounds_and_raises_the_loss() -> None:
     method, batch = make("fast_adversarial", {"eps": 0.05, "step": 1.25}), images()
     assert isinstance(method, FastAdversarial)
-    first = method.noise(batch.x)
+    first = method.draw_noise(batch.x)
     assert (first.abs() <= 0.05).all()
     assert first.std() == pytest.approx(0.05 / np.sqrt(3), rel=0.05)
-    method.noise = lambda x: first.clone()  # type: ignore[method-assign]
-    attacked = method.attack(batch)
+    method.draw_noise = lambda x: first.clone()  # type: ignore[method-assign]
+    attacked = method.perturb(batch)
     assert attacked.abs().max() == pytest.approx(0.05)
     moved = attacked - first
     outside = (batch.x + first < 0) | (batch.x + first > 1)
@@ -52,7 +52,7 @@ def test_the_attack_stays_within_its_bounds_and_raises_the_loss() -> None:
 def test_the_attack_gives_no_weight_a_gradient_and_moves_the_statistics() -> None:
     method, batch = make("fast_adversarial"), images()
     assert isinstance(method, FastAdversarial)
-    noise = method.attack(batch)
+    noise = method.perturb(batch)
     assert not noise.requires_grad
     assert all(parameter.grad is None for parameter in method.parameters())
     counts = [value for name, value in method.named_buffers() if name.endswith("num_batches_tracked")]

@@ -44,7 +44,7 @@ def test_group_dro_over_groups_follows_the_equations(adjustment: float) -> None:
     """q by hand over some steps: q exp(eta (L + C / sqrt(n))) / sum, over the five groups that training images have."""
     eta = 0.7
     algorithm = group_dro(eta=eta, adjustment=adjustment)
-    algorithm.keep({"y": Y, "bias": BIAS})
+    algorithm.count_groups({"y": Y, "bias": BIAS})
     assert algorithm.q.tolist() == pytest.approx([0.2, 0.2, 0, 0.2, 0.2, 0.2])
     generator = torch.Generator().manual_seed(0)
     q = (COUNTS > 0) / 5

@@ -70,12 +70,12 @@ def test_jtt_s_second_network_is_another_one_that_the_first_training_leaves_alon
 def test_jtt_is_never_erm(error: bool, message: str) -> None:
     algorithm: Any = make("jtt", {}, backbone="simple_conv_1x1")
     with pytest.raises(Failure, match=f"jtt: the first training gets {message} hparams.identification=0.167"):
-        algorithm.keep({"error": torch.full((40,), error)})
+        algorithm.store_errors({"error": torch.full((40,), error)})
 
 
 def test_jtt_s_error_set_is_what_the_first_network_gets_wrong() -> None:
     algorithm: Any = make("jtt", {}, backbone="simple_conv_1x1").eval()
     x, y = torch.rand(12, 3, 32, 32), torch.arange(12) % 5
-    errors = algorithm.look(Batch(x, y))["error"]
+    errors = algorithm.find_errors(Batch(x, y))["error"]
     assert 0 < errors.sum() < 12
     assert errors.equal(algorithm.first(x).argmax(1) != y)

@@ -11,7 +11,7 @@ import torch
 
 from biasbed import algorithms, record, suites
 from biasbed.algorithms.base import Algorithm, Setup, TrainData
-from biasbed.algorithms.make import from_checkpoint, make_algorithm, networks_for
+from biasbed.algorithms.make import from_checkpoint, make_algorithm, make_network_factory
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
@@ -93,7 +93,7 @@ def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weigh
     torch.save({"network": 0, "model": made(configured(backbone="resnet18")).network.backbone.state_dict()}, weights)
     frozen = {"network.freeze_statistics": "true", "network.dropout": "0.1", "network.scale": "unit"}
     config = configured(backbone="resnet18", init=str(weights), **frozen)
-    setup = Setup(4, MultiClass(), networks_for(config, 4, Group()), torch.optim.SGD, Group(), Precision())
+    setup = Setup(4, MultiClass(), make_network_factory(config, 4, Group()), torch.optim.SGD, Group(), Precision())
     method = Several(None, setup).train()
     tensors = torch.load(weights)["model"]
     for network in (method.network, method.again, method.encoder):

@@ -192,7 +192,7 @@ def test_weights_are_mixed_before_a_trial_and_stay_while_it_looks() -> None:
     with torch.no_grad():
         for parameter in method.network.parameters():
             parameter += 1
-    method.tuned.take(method.network)
+    method.tuned.copy_from(method.network)
     method.eval()
     for alpha, trial in zip(method.hparams.alphas, method.trials(), strict=True):
         trial.begin()

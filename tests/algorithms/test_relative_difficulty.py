@@ -27,7 +27,7 @@ def tables(*steps: tuple[list[int], list[int], list[float], list[float]]) -> Rel
     difficulty = RelativeDifficulty(5, 3, alpha=0.75)
     for index, y, biased, debiased in steps:
         losses = (torch.tensor(values, dtype=torch.float64) for values in (biased, debiased))
-        difficulty.enter(torch.tensor(index), torch.tensor(y), *losses, Group())
+        difficulty.add_losses(torch.tensor(index), torch.tensor(y), *losses, Group())
     return difficulty
 
 
@@ -90,7 +90,7 @@ def ensemble(*probabilities: float, **hparams: Any) -> Any:
     table = torch.zeros(EXAMPLES)
     table[: len(probabilities)] = torch.tensor(probabilities)
     for number in range(2):
-        algorithm.keep(number, {"probability": table})
+        algorithm.store_probabilities(number, {"probability": table})
     return algorithm
 
 

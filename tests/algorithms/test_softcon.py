@@ -18,7 +18,7 @@ def test_softcon_keeps_the_directions_of_biased_features() -> None:
     scales = torch.linspace(0.5, 4, len(batch))[:, None]
     table = scales * torch.randn(len(batch), algorithm.biased.num_features)
     algorithm.biased.features = lambda x: table
-    directions = algorithm.look(batch)["features"]
+    directions = algorithm.embed_biased(batch)["features"]
     torch.testing.assert_close(directions, table / table.norm(dim=1, keepdim=True))
     algorithm.bias_features[: len(batch)] = directions
     pairs = Batch(torch.zeros(2, 2, 3, 1, 1), torch.tensor([1, 1]), index=torch.tensor([0, 5]))
@@ -29,7 +29,9 @@ def test_softcon_keeps_the_directions_of_biased_features() -> None:
 def test_softcon_lets_go_of_the_biased_network_once_it_has_looked() -> None:
     algorithm: Any = make("softcon", {})
     count, width = algorithm.bias_features.shape
-    algorithm.keep({"features": functional.normalize(torch.randn(count, width)), "y": torch.arange(count) % 5})
+    algorithm.store_bias_features(
+        {"features": functional.normalize(torch.randn(count, width)), "y": torch.arange(count) % 5}
+    )
     assert algorithm.marks() == {"released": ["biased"]}
     assert set(algorithm.optimizer_states()) == {"main"}
     assert not [key for key in algorithm.state_dict() if key.startswith("biased.")]

@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 from torchvision.tv_tensors import BoundingBoxes, BoundingBoxFormat
 
 import biasbed
-from biasbed.algorithms.irm import slopes
+from biasbed.algorithms.irm import scale_derivatives
 from biasbed.data.corruptions import CORRUPTIONS
 from biasbed.data.corruptions.released import crop_clean
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
@@ -216,4 +216,4 @@ def test_irm_s_penalty_is_the_product_of_two_derivatives() -> None:
         derivatives.append(torch.autograd.grad(loss, factor)[0])
     torch.testing.assert_close(biasbed.methods.irm_penalty(logits, y), derivatives[0] * derivatives[1])
     assert biasbed.methods.irm_penalty(logits[:1], y[:1]) == 0
-    assert len(slopes(logits, y)) == 8
+    assert len(scale_derivatives(logits, y)) == 8

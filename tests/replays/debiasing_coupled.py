@@ -287,19 +287,19 @@ def replay_lnl(case: Case) -> None:
     settings = {"entropy_weight": float(case["entropy_weight"]), "reversal": float(case["reversal_coefficient"])}
     network = functools.partial(networks.build, "mlp", logits.shape[1], image_size=4)
     algorithm: Any = start("lnl", settings, network, logits.shape[1], len(weight))
-    algorithm.half_way = lambda x: (logits, features)
+    algorithm.logits_and_maps = lambda x: (logits, features)
     del algorithm.predictor
     algorithm.predictor = lambda maps: functional.linear(maps, weight, shift)
     algorithm.predictor.parameters = list
     batch = batch_of(case["y"], case["bias"])
-    first, _ = algorithm.unlearning(batch)["main"]
+    first, _ = algorithm.network_objective(batch)["main"]
     notes = algorithm.take_notes()
     exact(notes["classification"], case["phase1_ce"])
     exact(notes["negative_entropy"], case["phase1_negative_entropy"])
     exact(first, case["phase1_loss"])
     for slope, name in zip(torch.autograd.grad(first, [features, logits]), ("features", "logits"), strict=True):
         exact(slope, case[f"phase1_grad_{name}"])
-    second, _ = algorithm.learning(batch)["predictor"]
+    second, _ = algorithm.predictor_objective(batch)["predictor"]
     exact(second, case["phase2_bias_loss"])
     names = ("features_reversed", "predictor_weight", "predictor_bias")
     for slope, name in zip(torch.autograd.grad(second, [features, weight, shift]), names, strict=True):

@@ -131,7 +131,7 @@ def replay_selection(case: Case) -> None:
     selected = []
     for number, scores in enumerate(logits):
         (batch,) = Batch(scores[:, None], y).split(1)
-        selected.append(algorithm.look(f"pool.{number}", batch)["probability"])
+        selected.append(algorithm.label_probability(f"pool.{number}", batch)["probability"])
     probabilities = torch.stack(selected)
     is_close(probabilities, case, "gt_probability")
     chosen = select(probabilities, float(case["threshold"]), int(case["agreement"]))

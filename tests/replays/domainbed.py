@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.coral import coral
-from biasbed.algorithms.domains import ring
+from biasbed.algorithms.domains import pair_in_ring
 from biasbed.algorithms.irm import IRM
-from biasbed.algorithms.mldg import split
+from biasbed.algorithms.mldg import pair_with_held_out
 from biasbed.algorithms.mmd import mmd
 from biasbed.batch import Batch
 from biasbed.settings import build
@@ -287,11 +287,11 @@ def replay_pairings(case: Case) -> None:
         order, expected = case[f"{key}.perm"].tolist(), list(map(tuple, case[f"{key}.pairs"].tolist()))
         assert sorted(order) == list(range(len(order)))
         if key.startswith("mixup"):
-            assert ring(order) == expected
+            assert pair_in_ring(order) == expected
         elif key == "mldg2_2":
-            assert (expected, split(order, 2)) == ([], [tuple(order)])  # theirs trains nothing
+            assert (expected, pair_with_held_out(order, 2)) == ([], [tuple(order)])  # theirs trains nothing
         else:
-            assert split(order, int(key[-1])) == expected
+            assert pair_with_held_out(order, int(key[-1])) == expected
 
 
 REPLAYS = {

@@ -126,9 +126,9 @@ def replay_attack(case: Case) -> None:
     )
     batch = Batch(torch.from_numpy(case["fgsm.x"]), torch.from_numpy(case["fgsm.y"]).long())
     first, noises = torch.from_numpy(case["fgsm.noise_initial"]), []
-    method.noise = lambda x: first.clone()  # type: ignore[method-assign]
-    attack = method.attack
-    method.attack = lambda batch: noises.append(attack(batch)) or noises[-1]  # type: ignore[func-returns-value,method-assign]
+    method.draw_noise = lambda x: first.clone()  # type: ignore[method-assign]
+    perturb = method.perturb
+    method.perturb = lambda batch: noises.append(perturb(batch)) or noises[-1]  # type: ignore[func-returns-value,method-assign]
     method.train()
     losses = method.losses(batch)
     losses["classification"].backward()

@@ -121,7 +121,7 @@ class Setup:
     num_classes: int
     task: Task
     # network(backbone=None, outputs=None, *, head=True, width=1.0): a new network as configured, or another one;
-    # [N,C,H,W] in [0,1] -> logits [N,outputs], or features without a head (`make.networks_for`, `Network`)
+    # [N,C,H,W] in [0,1] -> logits [N,outputs], or features without a head (`make.make_network_factory`, `Network`)
     network: Callable[..., Network]
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]  # as configured, at the configured initial rate
     group: Group

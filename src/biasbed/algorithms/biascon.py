@@ -52,9 +52,9 @@ class BiasCon(Contrastive):
 
     def stages(self) -> Sequence[Phase]:
         """Return a pass that counts the labels, then training."""
-        return (Pass("prior", group_labels, self.keep), Stage(MAIN, self.update))
+        return (Pass("prior", group_labels, self.set_prior), Stage(MAIN, self.update))
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def set_prior(self, values: Mapping[str, Tensor]) -> None:
         """Compute the prior from all training labels."""
         self.prior.copy_(prior(values["y"], values["bias"], *self.prior.shape))
 

@@ -107,8 +107,8 @@ class BiasEnsemble(DifficultyWeighted):
             validate=lambda x: self.get_submodule(path)(x),
             best=path,
         )
-        look, keep = functools.partial(self.look, path), functools.partial(self.keep, number)
-        return stage, Pass(f"{name}_scores", look, keep)
+        look = functools.partial(self.label_probability, path)
+        return stage, Pass(f"{name}_scores", look, functools.partial(self.store_probabilities, number))
 
     def update_biased(self, path: str, batch: Batch) -> dict[str, Tensor]:
         """Take a step of the biased network with this submodule path."""
@@ -124,12 +124,12 @@ class BiasEnsemble(DifficultyWeighted):
         self.apply_gradients(gradients)
         return {"biased": terms[path]}
 
-    def look(self, path: str, batch: Batch) -> Mapping[str, Tensor]:
+    def label_probability(self, path: str, batch: Batch) -> Mapping[str, Tensor]:
         """Return the probability [N] that a biased network gives to the label."""
         probabilities = at_least_fp32(self.get_submodule(path)(batch.x)).softmax(1)
         return {"probability": probabilities.gather(1, batch.y[:, None]).squeeze(1)}
 
-    def keep(self, number: int, values: Mapping[str, Tensor]) -> None:
+    def store_probabilities(self, number: int, values: Mapping[str, Tensor]) -> None:
         """Store a network's probabilities, release it, and after the last one select images.
 
         Raises Failure if all images or none are selected.

@@ -30,7 +30,7 @@ class CDANN(DANN):
     def discriminator_input(self, features: Tensor, y: Tensor) -> Tensor:
         return features + self.embedding(y)
 
-    def mean(self, losses: Tensor, y: Tensor) -> Tensor:
+    def mean_loss(self, losses: Tensor, y: Tensor) -> Tensor:
         """Return the sum of the classes' means divided by the number of all classes, including absent ones."""
         classes = torch.arange(self.setup.num_classes, device=y.device)
         counts = self.group.sum((y[:, None] == classes).sum(0).to(losses.dtype))

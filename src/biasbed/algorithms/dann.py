@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
-from biasbed.algorithms.domains import PAPER_2020, Count, DomainERM
+from biasbed.algorithms.domains import PAPER_2020, DomainERM, UpdateCount
 from biasbed.algorithms.draws import dropout_mask
 from biasbed.algorithms.presets import OPEN
 from biasbed.batch import Batch, at_least_fp32
@@ -78,7 +78,7 @@ class DANN(DomainERM):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.updates = Count()
+        self.updates = UpdateCount()
 
     def on_train_data(self, data: TrainData) -> None:
         super().on_train_data(data)
@@ -93,7 +93,7 @@ class DANN(DomainERM):
         """Return the discriminator's input for images with features [N,d] and labels y."""
         return features
 
-    def mean(self, losses: Tensor, y: Tensor) -> Tensor:
+    def mean_loss(self, losses: Tensor, y: Tensor) -> Tensor:
         """Return the mean of the discriminator's losses [N] on images with labels y."""
         return losses.mean()
 
@@ -109,28 +109,31 @@ class DANN(DomainERM):
     def update(self, batch: Batch) -> dict[str, Tensor]:
         self.updates.value += 1
         cycle = 1 + self.hparams.d_steps
-        is_discrimination = self.num_domains > 1 and self.updates.value % cycle < self.hparams.d_steps
-        gradients, terms = self.grads(batch, self.discrimination if is_discrimination else self.generation)
+        if self.num_domains > 1 and self.updates.value % cycle < self.hparams.d_steps:
+            gradients, terms = self.grads(batch, self.discriminator_objective)
+        else:
+            gradients, terms = self.grads(batch, self.network_objective)
+            terms = {"network": terms["main"]}
         self.apply_gradients(gradients)
-        return terms if is_discrimination else {"network": terms["main"]}
+        return terms
 
-    def discrimination(self, batch: Batch) -> dict[str, Objective]:
+    def discriminator_objective(self, batch: Batch) -> dict[str, Objective]:
         """Return the loss of the discriminator, without a gradient for the network."""
         with torch.no_grad():
             features = self.network.features(batch.x)
-        return {"discriminator": (self.adversarial(features, batch), self.adversary())}
+        return {"discriminator": (self.discriminator_loss(features, batch), self.adversary())}
 
-    def generation(self, batch: Batch) -> dict[str, Objective]:
+    def network_objective(self, batch: Batch) -> dict[str, Objective]:
         """Return the loss of the network."""
         features = self.network.features(batch.x)
         logits = self.network.classify(features)
         self.observe(logits, batch.y)
         loss = self.task.loss(logits, batch.y)
         self.note("classification", loss)
-        total = loss - self.hparams.penalty_weight * self.adversarial(features, batch)
+        total = loss - self.hparams.penalty_weight * self.discriminator_loss(features, batch)
         return {"main": (total, self.network.parameters())}
 
-    def adversarial(self, features: Tensor, batch: Batch) -> Tensor:
+    def discriminator_loss(self, features: Tensor, batch: Batch) -> Tensor:
         """Return the discriminator's loss on features [N,d], in fp32 at least, as it may be differentiated twice."""
         with torch.autocast(self.group.device.type, enabled=False):
             h = self.discriminator_input(at_least_fp32(features), batch.y)
@@ -139,7 +142,7 @@ class DANN(DomainERM):
             logits = self.discriminator(h, self.group.generator)
             assert batch.domain is not None
             losses = functional.cross_entropy(logits, batch.domain, reduction="none")
-            loss = self.mean(losses, batch.y)
+            loss = self.mean_loss(losses, batch.y)
             if not self.hparams.grad_penalty:
                 return loss
             (slope,) = torch.autograd.grad(losses.sum(), h, create_graph=True)

@@ -101,8 +101,8 @@ class DFR(Refit):
         return (
             Pass("groups", group_labels, self.hold_out, grouped),
             Stage("erm", self.update, share=1.0, streams={MAIN: StreamRequest(weights="kept")}, validate=True),
-            Pass("features", self.look, self.refit, featured),
-            Stage(MAIN, self.look_back, steps=1, streams={MAIN: StreamRequest()}, learns=False),
+            Pass("features", self.embed_with_label, self.refit, featured),
+            Stage(MAIN, self.evaluate_batch, steps=1, streams={MAIN: StreamRequest()}, learns=False),
         )
 
     def hold_out(self, values: Mapping[str, Tensor]) -> None:
@@ -144,7 +144,7 @@ class DFR(Refit):
             rows.append(generator.permutation(np.flatnonzero(group == number))[:count])
         return np.concatenate(rows)
 
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+    def embed_with_label(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": compute_features(self.network, batch.x)}
 
     def refit(self, values: Mapping[str, Tensor]) -> None:

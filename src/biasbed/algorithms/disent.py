@@ -80,10 +80,10 @@ class Disentangled(Pair):
         }
         rows = method.draws(batch)
         if rows is not None:
-            terms |= self.swapped(method, batch, weights, codes, biased_codes, rows)
+            terms |= self.swapped_losses(method, batch, weights, codes, biased_codes, rows)
         return terms
 
-    def swapped(
+    def swapped_losses(
         self,
         method: DifficultyWeighted,
         batch: Batch,

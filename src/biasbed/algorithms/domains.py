@@ -42,7 +42,7 @@ class DomainERM(ERM):
         return self.mean_of_all(self.by_domain(self.task.loss(logits, batch.y, reduction="none")).mean(1))
 
 
-class Count(nn.Module):
+class UpdateCount(nn.Module):
     """Integer that the host reads without waiting for the device, saved in checkpoints."""
 
     value = 0
@@ -54,7 +54,7 @@ class Count(nn.Module):
         self.value = int(state)
 
 
-def ring(order: Sequence[int]) -> list[tuple[int, int]]:
+def pair_in_ring(order: Sequence[int]) -> list[tuple[int, int]]:
     """Return pairs of each domain and the next one in a circle; a single domain is paired with itself."""
     return list(zip(order, [*order[1:], order[0]], strict=True))
 
@@ -77,7 +77,7 @@ class Annealed(DomainERM):
 
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.updates = Count()
+        self.updates = UpdateCount()
 
     def penalty(self, logits: Tensor, batch: Batch, risks: Tensor) -> Tensor:
         """Return the penalty over all processes. logits: [N,K]. risks: mean loss [D] of each domain."""

@@ -117,9 +117,9 @@ class FastAdversarial(ERM):
         return stages
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        return super().losses(replace(batch, x=(batch.x + self.attack(batch)).clamp(0, 1)))
+        return super().losses(replace(batch, x=(batch.x + self.perturb(batch)).clamp(0, 1)))
 
-    def attack(self, batch: Batch) -> Tensor:
+    def perturb(self, batch: Batch) -> Tensor:
         """Return the change [N,C,H,W] of the images. Only the noise gets a gradient; the weights do not."""
         noise = self.draws(batch)
         loss = self.task.loss(self.logits((batch.x + noise).clamp(0, 1)), batch.y)
@@ -130,8 +130,8 @@ class FastAdversarial(ERM):
         return (noise + self.hparams.step * eps * slope.sign().nan_to_num()).clamp(-eps, eps).detach()
 
     def draw(self, batch: Batch) -> Tensor:
-        return self.noise(batch.x).requires_grad_()
+        return self.draw_noise(batch.x).requires_grad_()
 
-    def noise(self, x: Tensor) -> Tensor:
+    def draw_noise(self, x: Tensor) -> Tensor:
         """Return the attack's starting point for images [N,C,H,W]."""
         return uniform(x.shape, -self.hparams.eps, self.hparams.eps, self.group.generator, x.dtype)

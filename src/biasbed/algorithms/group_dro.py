@@ -84,10 +84,10 @@ class GroupDRO(DomainERM):
 
     def stages(self) -> Sequence[Phase]:
         """Return a pass that counts the images of every group, then training."""
-        looks = (Pass("groups", group_labels, self.keep),) if self.hparams.groups == GROUPS else ()
-        return (*looks, *super().stages())
+        passes = (Pass("groups", group_labels, self.count_groups),) if self.hparams.groups == GROUPS else ()
+        return (*passes, *super().stages())
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def count_groups(self, values: Mapping[str, Tensor]) -> None:
         """Count the images of every group. Groups without training images get weight 0."""
         number = group_number(values["y"], values["bias"], self.num_biases)
         self.counts.copy_(torch.bincount(number, minlength=len(self.counts)))
@@ -98,7 +98,7 @@ class GroupDRO(DomainERM):
         self.observe(logits, batch.y)
         risks = self.risks(logits, batch)
         # q exp(eta L) / sum, by its logarithm, so that large risks do not overflow.
-        self.q.copy_((self.q.log() + self.hparams.eta * self.adjusted(risks.detach())).softmax(0))
+        self.q.copy_((self.q.log() + self.hparams.eta * self.adjusted_risks(risks.detach())).softmax(0))
         self.note_weights()
         scale = self.num_domains if self.hparams.mean_over_domains else 1
         return {"classification": (self.q.to(risks.dtype) * risks).sum() / scale}
@@ -114,7 +114,7 @@ class GroupDRO(DomainERM):
         sums, images = self.mean_of_all(both.new_zeros(len(self.q), 2).index_add(0, number, both) / len(each)).unbind(1)
         return sums / torch.where(images > 0, images, 1)
 
-    def adjusted(self, risks: Tensor) -> Tensor:
+    def adjusted_risks(self, risks: Tensor) -> Tensor:
         """Return the risks that update the weights."""
         if not self.hparams.adjustment:
             return risks

@@ -71,10 +71,10 @@ class NGLCM(nn.Module):
         thresholds = (self.difference_thresholds, self.level_thresholds)
         images = max(1, BLOCK // (self.levels * difference.shape[1]))
         blocks = zip(difference.split(images), level.flatten(1).split(images), strict=True)
-        sums = [checkpoint(self._sums, *block, *thresholds, use_reentrant=False) for block in blocks]
+        sums = [checkpoint(self._count_cooccurrences, *block, *thresholds, use_reentrant=False) for block in blocks]
         return torch.cat(sums)
 
-    def _sums(self, difference: Tensor, level: Tensor, lambdas: Tensor, thetas: Tensor) -> Tensor:
+    def _count_cooccurrences(self, difference: Tensor, level: Tensor, lambdas: Tensor, thetas: Tensor) -> Tensor:
         def phi(x: Tensor, thresholds: Tensor) -> Tensor:
             return (x[:, None, :] - thresholds[None, :, None]).clamp(self.floor, 1)
 
@@ -172,14 +172,14 @@ class HEX(ERM):
         features = self.network.features(batch.x)
         with torch.autocast(self.group.device.type, enabled=False):
             a, y = self.group.gather(at_least_fp32(features)), self.group.gather(batch.y)
-            norms = _norms(a)
+            norms = _column_norms(a)
             with torch.no_grad():
                 self.norms.lerp_(norms, MOMENTUM)
                 self.observe(self.network.classify(at_least_fp32(features) / norms), batch.y)
             logits = self.network.classify(a / norms)
             if self.draws(batch):
                 g = self.group.gather(self.textures(batch.x))
-                texture_logits = self.texture_head(g / _norms(g))
+                texture_logits = self.texture_head(g / _column_norms(g))
                 logits = project_out(logits + texture_logits, texture_logits + self._bias)
             return {"classification": self.task.loss(logits, y)}
 
@@ -198,7 +198,7 @@ class HEX(ERM):
         return self.network.head.get_parameter("bias")
 
 
-def _norms(columns: Tensor) -> Tensor:
+def _column_norms(columns: Tensor) -> Tensor:
     """Return the norm of each column [D] of [N,D]; 1 for a column of zeros."""
     norms = torch.linalg.vector_norm(columns, dim=0)
     return torch.where(norms > 0, norms, 1)

@@ -13,7 +13,7 @@ from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN, Batch, at_least_fp32
 
 
-def slopes(logits: Tensor, y: Tensor) -> Tensor:
+def scale_derivatives(logits: Tensor, y: Tensor) -> Tensor:
     """Return the derivative [N] of each image's cross-entropy by a factor of its logits [N,K], at factor 1.
 
     Computed as sum_k p_k z_k - z_y with p = softmax(z), so nothing is differentiated twice. In fp32 at least.
@@ -23,11 +23,12 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def irm_penalty(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the penalty of one domain's logits [N,K]: the product of the mean slopes at even and at odd positions.
+    """Return the penalty of one domain's logits [N,K].
 
-    An unbiased estimate of the squared derivative of the risk by a factor of the logits (IRMv1). Zero for one image.
+    It is the product of the mean derivatives over the images at even and at odd positions: an unbiased
+    estimate of the squared derivative of the risk by a factor of the logits (IRMv1). Zero for one image.
     """
-    derivatives = slopes(logits, y)
+    derivatives = scale_derivatives(logits, y)
     even, odd = (half.sum() / max(1, len(half)) for half in (derivatives[::2], derivatives[1::2]))
     return even * odd
 
@@ -35,8 +36,7 @@ def irm_penalty(logits: Tensor, y: Tensor) -> Tensor:
 class IRM(Annealed):
     """ERM with a penalty if a domain's risk would fall with a scaling of the logits (IRMv1).
 
-    The penalty of a domain is the product of two means of `slopes`: over the images at even and at odd positions of its
-    part of the batch. It is an unbiased estimate of the squared derivative and may be negative.
+    The penalty of a domain is its `irm_penalty`: an unbiased estimate of the squared derivative, which may be negative.
     """
 
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
@@ -48,7 +48,7 @@ class IRM(Annealed):
 
     def penalty(self, logits: Tensor, batch: Batch, risks: Tensor) -> Tensor:
         """Return the mean penalty of the domains; zero for domains with a single image."""
-        derivatives = self.by_domain(slopes(logits, batch.y))
+        derivatives = self.by_domain(scale_derivatives(logits, batch.y))
         halves = [half.sum(1) / max(1, half.shape[1]) for half in (derivatives[:, ::2], derivatives[:, 1::2])]
         even, odd = self.mean_of_all(torch.stack(halves))
         return (even * odd).mean()

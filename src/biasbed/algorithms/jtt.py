@@ -72,8 +72,8 @@ class JTT(ERM):
                 streams={MAIN: StreamRequest()},
                 validate=self.predict_first,
             ),
-            Pass("error_set", self.look, self.keep),
-            Stage(MAIN, self.update, begin=self.forget, streams={MAIN: StreamRequest(weights="times")}),
+            Pass("error_set", self.find_errors, self.store_errors),
+            Stage(MAIN, self.update, begin=self.release_first, streams={MAIN: StreamRequest(weights="times")}),
         )
 
     def predict_first(self, x: Tensor) -> Tensor:
@@ -81,11 +81,11 @@ class JTT(ERM):
         logits: Tensor = self.first(x)
         return logits
 
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+    def find_errors(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return which images [N] the first network gets wrong."""
         return {"error": ~self.task.right(self.predict_first(batch.x), batch.y)}
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def store_errors(self, values: Mapping[str, Tensor]) -> None:
         """Store the error set. Raises Failure if the second training would be plain ERM."""
         wrong, images = int(values["error"].sum()), len(values["error"])
         if wrong in (0, images):
@@ -96,7 +96,7 @@ class JTT(ERM):
             )
         self.error.copy_(values["error"])
 
-    def forget(self) -> None:
+    def release_first(self) -> None:
         """Release the first network."""
         self.release("first")
 

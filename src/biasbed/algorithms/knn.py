@@ -53,18 +53,21 @@ class KNN(ERM):
 
     def stages(self) -> Sequence[Phase]:
         """Return the pass over the training images, and a step without change, so that the model is tested."""
-        return (Pass("features", self.look, self.keep), Stage(MAIN, self.look_back, steps=1, learns=False))
+        return (
+            Pass("features", self.embed_with_label, self.store_bank),
+            Stage(MAIN, self.evaluate_batch, steps=1, learns=False),
+        )
 
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+    def embed_with_label(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": self.embed(batch.x)}
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def store_bank(self, values: Mapping[str, Tensor]) -> None:
         """Keep the features and labels of all training images."""
         self.bank.copy_(values["features"])
         self.labels.copy_(values["y"])
 
     @torch.no_grad()
-    def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
+    def evaluate_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the loss of a batch. Each image is among its own neighbours."""
         self.eval()
         logits = self.predict(batch.x)

@@ -129,18 +129,18 @@ class LNL(ERM):
         }
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        gradients, first = self.grads(batch, self.unlearning)
+        gradients, first = self.grads(batch, self.network_objective)
         self.apply_gradients(gradients)
-        gradients, second = self.grads(batch, self.learning)
+        gradients, second = self.grads(batch, self.predictor_objective)
         # None for layers after the middle: momentum and weight decay would move them with a gradient of zeros.
         early = iter(gradients["early"])
         main = [next(early) if is_early else None for is_early in self.is_early]
         self.apply_gradients({"main": main, "predictor": gradients["predictor"]})
         return {"network": first["main"], "predictor": second["predictor"]}
 
-    def unlearning(self, batch: Batch) -> dict[str, Objective]:
+    def network_objective(self, batch: Batch) -> dict[str, Objective]:
         """Return the network's loss, for the first phase."""
-        logits, maps = self.half_way(batch.x)
+        logits, maps = self.logits_and_maps(batch.x)
         self.observe(logits, batch.y)
         loss = self.task.loss(logits, batch.y)
         entropy = negative_entropy(self.predictor(maps))
@@ -148,9 +148,9 @@ class LNL(ERM):
         self.note("negative_entropy", entropy)
         return {"main": (loss + self.hparams.entropy_weight * entropy, self.network.parameters())}
 
-    def learning(self, batch: Batch) -> dict[str, Objective]:
+    def predictor_objective(self, batch: Batch) -> dict[str, Objective]:
         """Return the predictor's loss, reversed for the layers before the maps, for the second phase."""
-        _, maps = self.half_way(batch.x)
+        _, maps = self.logits_and_maps(batch.x)
         logits = self.predictor(reverse(maps, self.hparams.reversal))
         assert batch.bias is not None
         loss = functional.cross_entropy(at_least_fp32(logits), batch.bias)
@@ -158,7 +158,7 @@ class LNL(ERM):
         early = [parameter for parameter, is_early in pairs if is_early]
         return {"early": (loss, early), "predictor": (loss, self.predictor.parameters())}
 
-    def half_way(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def logits_and_maps(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of images, and the maps half-way to them."""
         self.recorder.is_recording = True
         try:

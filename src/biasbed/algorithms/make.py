@@ -46,7 +46,7 @@ def make_algorithm(
     setup = Setup(
         num_classes=data.num_classes,
         task=task.smoothed(config.label_smoothing) if config.label_smoothing else task,
-        network=networks_for(config, data.num_classes, group),
+        network=make_network_factory(config, data.num_classes, group),
         optimizer=optimizer,
         group=group,
         precision=precision,
@@ -90,7 +90,7 @@ def find_roles(optim: Optim, algorithm: nn.Module) -> ParameterRoles:
     )
 
 
-def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
+def make_network_factory(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
     """Return the function that makes networks on the group's device (`Setup.network`).
 
     All have the settings `network.*`. The initial weights, statistics frozen with them, and stochastic depth belong to

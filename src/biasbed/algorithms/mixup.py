@@ -11,7 +11,7 @@ from scipy.special import betaincinv
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.domains import PAPER_2020, DomainERM, ring
+from biasbed.algorithms.domains import PAPER_2020, DomainERM, pair_in_ring
 from biasbed.algorithms.draws import HostDraws
 from biasbed.batch import Batch
 from biasbed.settings import setting
@@ -67,4 +67,4 @@ class Mixup(DomainERM):
         generator = self._host.shared_generator(self.progress)
         order = torch.randperm(self.num_domains, generator=generator).tolist()
         uniform = torch.rand(self.num_domains, generator=generator, dtype=torch.float64)
-        return ring(order), betaincinv(self.hparams.alpha, self.hparams.alpha, uniform.numpy()).tolist()
+        return pair_in_ring(order), betaincinv(self.hparams.alpha, self.hparams.alpha, uniform.numpy()).tolist()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from biasbed.algorithms.base import Objective, Setup
-from biasbed.algorithms.domains import PAPER_2020, DomainERM, ring
+from biasbed.algorithms.domains import PAPER_2020, DomainERM, pair_in_ring
 from biasbed.algorithms.draws import HostDraws
 from biasbed.algorithms.presets import OPEN
 from biasbed.batch import Batch
@@ -21,7 +21,7 @@ from biasbed.settings import setting
 Theta = Mapping[str, Tensor]
 
 
-def split(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
+def pair_with_held_out(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
     """Return pairs of each domain but the last `n_meta_test` with these in turn. At least one domain comes first."""
     count = min(n_meta_test, len(order) - 1)
     train, test = order[: len(order) - count], order[len(order) - count :]
@@ -66,10 +66,11 @@ class MLDG(DomainERM):
         parts = batch.by_domain()
         total, before, after = [torch.zeros_like(weight) for weight in weights.values()], [], []
         for train, test in pairs:
-            here, risk = self._gradients(weights, parts[train])
-            there, risk_ahead = self._gradients(self._ahead(weights, here), parts[test])
-            torch._foreach_add_(total, here, alpha=1 / self.num_domains)
-            torch._foreach_add_(total, there, alpha=self.hparams.beta / self.num_domains)
+            gradients, risk = self._gradients(weights, parts[train])
+            moved = self._take_trial_step(weights, gradients)
+            gradients_ahead, risk_ahead = self._gradients(moved, parts[test])
+            torch._foreach_add_(total, gradients, alpha=1 / self.num_domains)
+            torch._foreach_add_(total, gradients_ahead, alpha=self.hparams.beta / self.num_domains)
             before.append(risk)
             after.append(self.hparams.beta * risk_ahead)
         self.apply_gradients({"main": total})
@@ -79,7 +80,9 @@ class MLDG(DomainERM):
     def _draw_pairs(self) -> list[tuple[int, int]]:
         """Return pairs of domains, before and after the trial step, alike on all processes."""
         order = torch.randperm(self.num_domains, generator=self._host.shared_generator(self.progress)).tolist()
-        return ring(order) if self.hparams.pairing == "ring" else split(order, self.hparams.n_meta_test)
+        if self.hparams.pairing == "ring":
+            return pair_in_ring(order)
+        return pair_with_held_out(order, self.hparams.n_meta_test)
 
     def _gradients(self, weights: Theta, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """Return the gradient of a risk at the given weights, over all processes, and the risk."""
@@ -91,7 +94,7 @@ class MLDG(DomainERM):
         gradients, terms = self.grads(batch, objectives)
         return gradients["risk"], terms["risk"]
 
-    def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
+    def _take_trial_step(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
         """Return the weights after one step of a fresh optimizer like the main one. The weights stay unchanged.
 
         Gradients that overflowed under fp16 count as zero: the update will be skipped, and its loss must be a number.

@@ -8,27 +8,25 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms.domains import Matching, averaging_matrix, mean_distance
+from biasbed.algorithms.rebias import squared_distances
 
 PRECISIONS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # one Gaussian kernel each
 
 
-def kernels(x: Tensor) -> Tensor:
+def sum_kernels(x: Tensor) -> Tensor:
     """Return the sums [N,N] of Gaussian kernels of rows [N,d], exactly len(PRECISIONS) on the diagonal."""
     # Distances in float64: the sharpest kernel multiplies the rounding error of cancelling squares by 1000.
-    wide = x.double()
-    squares = wide.square().sum(1)
-    distances = (squares[:, None] + squares[None, :] - 2 * wide @ wide.T).clamp_min(0)
-    distances = distances.masked_fill(torch.eye(len(x), dtype=torch.bool, device=x.device), 0).to(x.dtype)
+    distances = squared_distances(x).to(x.dtype)
     return torch.stack([(-precision * distances).exp() for precision in PRECISIONS]).sum(0)
 
 
 def mmd(features: Sequence[Tensor]) -> Tensor:
     """Return the squared maximum mean discrepancy between the domains' features [B,d], averaged over pairs of domains.
 
-    mean K_aa + mean K_bb - 2 mean K_ab with K from `kernels`, pairs of an image with itself included. At most 14.
+    mean K_aa + mean K_bb - 2 mean K_ab with K from `sum_kernels`, pairs of an image with itself included. At most 14.
     """
     averages = averaging_matrix(features)
-    return mean_distance(averages @ kernels(torch.cat(list(features))) @ averages.T)
+    return mean_distance(averages @ sum_kernels(torch.cat(list(features))) @ averages.T)
 
 
 class MMD(Matching):

@@ -52,14 +52,14 @@ class Probe(Refit):
 
     def stages(self) -> Sequence[Phase]:
         """Return the passes that fit the probe, and a step without change, so that the model is tested."""
-        return (*self.passes(), Stage(MAIN, self.look_back, steps=1, learns=False))
+        return (*self.passes(), Stage(MAIN, self.evaluate_batch, steps=1, learns=False))
 
     def passes(self) -> Sequence[Pass]:
         """Return the pass that fits the probe. One for all images: a training that is cut off begins it anew."""
         data = ("train", VALIDATION) if len(self.hparams.strengths) > 1 else ()
-        return (Pass("features", self.look, self.fit, data),)
+        return (Pass("features", self.embed_with_label, self.fit, data),)
 
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+    def embed_with_label(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": self.setup.features(self.network, batch.x)}
 
     def fit(self, values: Mapping[str, Tensor]) -> None:

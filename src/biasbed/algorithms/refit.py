@@ -46,7 +46,7 @@ class Refit(ERM):
         self.strength.fill_(strength)
 
     @torch.no_grad()
-    def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
+    def evaluate_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the loss of a batch in evaluation mode; no weight changes."""
         self.eval()
         logits = self.predict(batch.x)

@@ -50,7 +50,7 @@ class RelativeDifficulty(nn.Module):
         self.register_buffer("labels", torch.zeros(num_examples, dtype=torch.long))
         self.register_buffer("seen", torch.zeros(num_examples, dtype=torch.bool))
 
-    def enter(self, index: Tensor, y: Tensor, biased_ce: Tensor, ce: Tensor, group: Group) -> None:
+    def add_losses(self, index: Tensor, y: Tensor, biased_ce: Tensor, ce: Tensor, group: Group) -> None:
         """Update the averages with the losses [N] of a step's images, gathered from all processes."""
         rows, labels = group.gather(index), group.gather(y)
         values = group.gather(torch.stack([biased_ce, ce], 1).detach().double()).T
@@ -126,7 +126,7 @@ class DifficultyWeighted(Algorithm):
     def weigh(self, batch: Batch, ce: Tensor, biased_ce: Tensor) -> Tensor:
         """Return W [N] after entering the cross-entropies [N] of the classifier and of the biased one."""
         assert batch.index is not None
-        self.tables.enter(batch.index, batch.y, biased_ce, ce, self.group)
+        self.tables.add_losses(batch.index, batch.y, biased_ce, ce, self.group)
         weights = self.tables.weights(batch.index).to(ce.dtype)
         self.note("weight", weights.mean())
         return weights

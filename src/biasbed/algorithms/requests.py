@@ -87,7 +87,7 @@ class StreamRequest:
         return frozenset(columns | ({"domain"} if self.per_domain else set()))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing when a stage begins or ends."""
 
 
@@ -114,8 +114,8 @@ class Stage:
     epochs: int | None = None
     steps: int | None = None
     share: float | None = None
-    begin: Callable[[], None] = _nothing
-    end: Callable[[], None] = _nothing
+    begin: Callable[[], None] = _do_nothing
+    end: Callable[[], None] = _do_nothing
     streams: Mapping[str, StreamRequest] | None = None
     rate: Callable[[float], float] | None = None
     course: tuple[float, float] = (0.0, 1.0)
@@ -152,7 +152,7 @@ class Pass:
     look: Callable[[Batch], Mapping[str, Tensor]]
     keep: Callable[[Mapping[str, Tensor]], None]
     data: tuple[str, ...] = ()
-    begin: Callable[[], None] = _nothing
+    begin: Callable[[], None] = _do_nothing
 
 
 Phase = Stage | Pass

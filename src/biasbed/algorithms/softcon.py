@@ -99,18 +99,18 @@ class SoftCon(Contrastive):
             streams={MAIN: StreamRequest()},
             validate=self.predict_biased,
         )
-        return (first, Pass("bias_features", self.look, self.keep), Stage(MAIN, self.update))
+        return (first, Pass("bias_features", self.embed_biased, self.store_bias_features), Stage(MAIN, self.update))
 
     def predict_biased(self, x: Tensor) -> Tensor:
         """Return the logits of the biased network."""
         logits: Tensor = self.biased(x)
         return logits
 
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
+    def embed_biased(self, batch: Batch) -> Mapping[str, Tensor]:
         features = functional.normalize(at_least_fp32(self.biased.features(batch.x)), dim=1)
         return {"features": features, "y": batch.y}
 
-    def keep(self, values: Mapping[str, Tensor]) -> None:
+    def store_bias_features(self, values: Mapping[str, Tensor]) -> None:
         """Store the biased network's features and what follows from them, and release the network."""
         self.bias_features.copy_(values["features"])
         y = values["y"].to(self.bias_features.device)

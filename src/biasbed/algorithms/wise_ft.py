@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,25 +58,40 @@ class WiSEFT(LPFT):
             *self.passes(),
             Stage("fine_tuning", self.update, share=1.0, begin=self.keep_initial, end=self.keep_tuned, validate=True),
             *self.trials(),
-            Stage(MAIN, self.look_back, steps=1, learns=False),
+            Stage(MAIN, self.evaluate_batch, steps=1, learns=False),
         )
 
     def trials(self) -> Sequence[Pass]:
         """Return a pass over the validation images for each alpha to try."""
-        numbers = range(len(self.hparams.alphas)) if self.hparams.alpha == "validation" else ()
-        return [AlphaTrial(self, number).as_pass() for number in numbers]
+        if self.hparams.alpha != "validation":
+            return ()
+        passes = []
+        for number, alpha in enumerate(self.hparams.alphas):
+            store, mix = functools.partial(self.store_accuracy, number), functools.partial(self.try_alpha, alpha)
+            passes.append(Pass(f"alpha_{number}", self.decide, store, (VALIDATION,), mix))
+        return passes
+
+    def try_alpha(self, alpha: float) -> None:
+        """Give the network the mean of the weights, and keep the ends for another mean."""
+        interpolate(self.network, self.initial, self.tuned, alpha)
+
+    def decide(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Return True for each image that is decided as labelled, by the name `correct`."""
+        return {"correct": self.task.right(self.predict(batch.x), batch.y)}
 
     def keep_initial(self) -> None:
-        self.initial.take(self.network)
+        """Copy the weights before fine-tuning."""
+        self.initial.copy_from(self.network)
 
     def keep_tuned(self) -> None:
-        self.tuned.take(self.network)
+        """Copy the weights after fine-tuning, and mix them with the first ones unless validation images choose."""
+        self.tuned.copy_from(self.network)
         if self.hparams.alpha != "validation":
             self.mix()
 
-    def keep_accuracy(self, number: int, accuracy: float) -> None:
-        """Keep the validation accuracy of one alpha. After the last, take the best; of equal ones the first."""
-        self.accuracies[number] = accuracy
+    def store_accuracy(self, number: int, values: Mapping[str, Tensor]) -> None:
+        """Store the validation accuracy of one alpha. After the last, take the best; of equal ones the first."""
+        self.accuracies[number] = values["correct"].double().mean()
         if number + 1 == len(self.accuracies):
             self.alpha.fill_(self.hparams.alphas[int(self.accuracies.argmax())])
             self.mix()
@@ -85,29 +101,6 @@ class WiSEFT(LPFT):
         interpolate(self.network, self.initial, self.tuned, float(self.alpha))
         self.release("initial", "tuned")
 
-    def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
+    def evaluate_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         self.note("alpha", self.alpha)
-        return super().look_back(batch)
-
-
-@dataclass(frozen=True)
-class AlphaTrial:
-    """Validation of one alpha."""
-
-    method: WiSEFT
-    number: int
-
-    def as_pass(self) -> Pass:
-        """Return the pass over the validation images."""
-        return Pass(f"alpha_{self.number}", self.look, self.keep, (VALIDATION,), self.mix)
-
-    def mix(self) -> None:
-        method = self.method
-        interpolate(method.network, method.initial, method.tuned, method.hparams.alphas[self.number])
-
-    def look(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Return for each image whether the mixed weights decide it as labelled."""
-        return {"correct": self.method.task.right(self.method.predict(batch.x), batch.y)}
-
-    def keep(self, values: Mapping[str, Tensor]) -> None:
-        self.method.keep_accuracy(self.number, float(values["correct"].double().mean()))
+        return super().evaluate_batch(batch)

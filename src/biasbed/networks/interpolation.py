@@ -21,7 +21,7 @@ class Snapshot(nn.Module):
         return {name: self.get_buffer(f"tensor{number}") for number, name in enumerate(self.names)}
 
     @torch.no_grad()
-    def take(self, module: nn.Module) -> None:
+    def copy_from(self, module: nn.Module) -> None:
         """Copy the module's present state."""
         state = module.state_dict()
         for name, tensor in self.tensors.items():

@@ -104,7 +104,7 @@ class ZeroShot(Algorithm):
 
     def stages(self) -> Sequence[Phase]:
         """Return a step without change, so that the model is tested."""
-        return (Stage(MAIN, self.look_back, steps=1, begin=self.read_texts, learns=False),)
+        return (Stage(MAIN, self.evaluate_batch, steps=1, begin=self.read_texts, learns=False),)
 
     @torch.no_grad()
     def read_texts(self) -> None:
@@ -134,7 +134,7 @@ class ZeroShot(Algorithm):
         self.text.train(is_training)
 
     @torch.no_grad()
-    def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
+    def evaluate_batch(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the loss of a batch in evaluation mode; no weight changes."""
         self.eval()
         return self.losses(batch)
