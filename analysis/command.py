@@ -21,11 +21,11 @@ from biasbed.analysis.runs.run import distinct
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import all_sections, sections_of
 from biasbed.errors import UsageError, first_line, shown
+from biasbed.redaction import public_value
 from biasbed.settings import flatten, word
 from biasbed.system import commands, formats
 from biasbed.system.files import atomic_file, refuse_links, scratch_folder
 from biasbed.system.garbage import without_collection
-from biasbed.system.places import public_value
 from biasbed.system.strict import read_json
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import STUDY, Comparison, offer

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from biasbed import measures, record
+from biasbed import measures, record, redaction
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.comparable import columns_of
@@ -21,7 +21,6 @@ from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
 from biasbed.analysis.selection.select import Rules, make_rule, rules_of
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.system import places
 from biasbed.system.garbage import without_collection
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         histories=histories,
         studies=tuple(studies),
         decisions=TrackedDecisions(store),
-        origin=places.public_uri(store.uri),
+        origin=redaction.public_uri(store.uri),
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.analysis.runs import consistency
 from biasbed.analysis.runs.comparable import (
     cells_of,
@@ -29,7 +29,6 @@ from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn,
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
-from biasbed.system import places
 from biasbed.system.commands import typed
 from biasbed.system.strict import parse_int, parse_json
 
@@ -344,7 +343,7 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     counts = ", ".join(f"{number} {status}" for status, number in statuses.items())
     there = f"only {counts} runs" if counts else "no runs"
     return (
-        f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}",
+        f"there is nothing to analyse: {there} on {redaction.public_uri(store.uri)}",
         f"train some:                   {typed('train', {'algorithm': 'erm'})}",
         f"or take published results:    {typed('import', {'source': 'biasbed'})}",
     )

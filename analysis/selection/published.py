@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from biasbed import measures, record
+from biasbed import measures, record, redaction
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.comparable import columns_of, read_protocol
@@ -24,7 +24,6 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
-from biasbed.system import places
 from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def find(
     finished = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not finished:
         command = typed("import", {"source": "biasbed"})
-        raise Failure(f"no published results are on {places.public_uri(store.uri)}; to import them: {command}")
+        raise Failure(f"no published results are on {redaction.public_uri(store.uri)}; to import them: {command}")
     studies, problems = [], []
     for scope, runs in sorted(group_runs(finished, "scope").items()):
         by_rule = published_by_rule(runs, options.n)

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 import biasbed
-from biasbed import cli
-from biasbed.system import places
+from biasbed import cli, redaction
 from biasbed.system.commands import public, split_secrets, typed
 from helpers.children import Command
 from helpers.commands import command_environment
@@ -142,7 +141,7 @@ def test_a_setting_that_no_file_takes_is_refused(text: str) -> None:
     ],
 )
 def test_a_setting_without_a_secret_is_taken(value: str) -> None:
-    assert not places.has_secret(value)
+    assert not redaction.has_secret(value)
     assert public({"init": value})["init"].endswith(value.rpartition("://alice@")[2])
 
 
@@ -151,4 +150,4 @@ def test_what_libraries_quote_of_the_environment_is_hidden(monkeypatch: pytest.M
     monkeypatch.setenv("TOKEN_FOLDER", "/data/photos")
     monkeypatch.setenv("OTHER_STORE", "http://a:passw0rd@host")
     text = "401: t0k3n-of-mine, passw0rd at /data/photos; Authorization: Bearer abcdefgh"
-    assert places.public_message(text) == "401: ..., ... at /data/photos; Authorization: Bearer ..."
+    assert redaction.public_message(text) == "401: ..., ... at /data/photos; Authorization: Bearer ..."

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from biasbed import cli, record
+from biasbed import cli, record, redaction
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking import server, tracker
@@ -175,7 +175,7 @@ def refusal(uri: str) -> str:
 @pytest.mark.parametrize("uri", ODD)
 def test_no_message_has_a_password(uri: str) -> None:
     """For addresses that are refused, and those that an error of MLflow quotes."""
-    assert SECRET not in places.public_uri(uri)
+    assert SECRET not in redaction.public_uri(uri)
     assert SECRET not in str(places.home(uri))
     assert SECRET not in refusal(uri)
     with pytest.raises(Failure) as caught, guarded(uri):
@@ -191,8 +191,8 @@ def test_no_message_has_a_password(uri: str) -> None:
     ],
 )
 def test_an_address_without_secrets_is_shown_as_it_is(uri: str) -> None:
-    assert places.public_uri(uri) == uri
-    assert places.public_text(f"can't reach {uri} now: mail admin@host") == f"can't reach {uri} now: mail admin@host"
+    assert redaction.public_uri(uri) == uri
+    assert redaction.public_text(f"can't reach {uri} now: mail admin@host") == f"can't reach {uri} now: mail admin@host"
 
 
 # --- files of local databases -----------------------------------------------------------------------------------------

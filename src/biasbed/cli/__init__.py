@@ -19,14 +19,14 @@ from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from biasbed import __version__
+from biasbed import __version__, redaction
 from biasbed.cli import usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, refuse_unknown, specs
-from biasbed.system import commands, places
+from biasbed.system import commands
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
 from biasbed.system.garbage import without_collection
 from biasbed.system.processes import (
@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name(flags)
             return COMMANDS[typed[0]](flags)
     except (UsageError, Failure) as error:
-        print(f"biasbed: {places.public_message(format_error(error))}", file=sys.stderr)
+        print(f"biasbed: {redaction.public_message(format_error(error))}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
@@ -362,7 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # a bug of biasbed's, not of the machine or the user
             _show_traceback(type(error), error, error.__traceback__)
-        print(f"biasbed: {places.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
+        print(f"biasbed: {redaction.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
         return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
     except RuntimeError as error:
         if str(error) != NO_HOME:
@@ -389,7 +389,7 @@ def run() -> NoReturn:
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print a traceback without passwords: libraries quote the addresses that they were given."""
     text = "".join(traceback.format_exception(kind, error, trace))
-    print(places.public_message(text), file=sys.stderr, end="")
+    print(redaction.public_message(text), file=sys.stderr, end="")
 
 
 NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and for ~somebody

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from biasbed import suites
+from biasbed import redaction, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.plugin_loader import Offered
 from biasbed.settings import as_flags, build, specs
-from biasbed.system import files, places
+from biasbed.system import files
 from biasbed.system.processes import in_torchrun
 
 OWN = tuple(specs(EvaluateOptions))
@@ -73,7 +73,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
             )
         return FILES_OF_PLUGINS[files_of_plugin[0].suffix.lower()](options, shared, files_of_plugin)
     if not in_torchrun():
-        print(f"testing {places.public_value(options.model)}: loading PyTorch", flush=True)
+        print(f"testing {redaction.public_value(options.model)}: loading PyTorch", flush=True)
     from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
 

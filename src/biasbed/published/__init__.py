@@ -11,13 +11,13 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.errors import UsageError
 from biasbed.published import cells
 from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
-from biasbed.system import commands, places
+from biasbed.system import commands
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -49,7 +49,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     paper = find(source)
     server = resolve_uri(tracking_uri)
     runs = paper.runs()
-    uri = places.public_uri(server)
+    uri = redaction.public_uri(server)
     with importing(server):
         complete = find_complete(server, kind="published", study=paper.study)
         present = {run.data.tags.get(record.RUN_KEY, "") for run in complete}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.options import SyncOptions
 from biasbed.studies.study import NOTE, StudyRun, write_note
@@ -41,7 +41,7 @@ def sync(options: SyncOptions) -> None:
             print(f"{folder.path}: {reason}", file=sys.stderr)
     studies = sum(send_studies(root, uri) for root in roots)
     if sent or studies:
-        print(f"runs: {sent}, studies: {studies}, sent to {places.public_uri(uri)}")
+        print(f"runs: {sent}, studies: {studies}, sent to {redaction.public_uri(uri)}")
     elif not failed:
         print("nothing to send: the server has it all")
     if failed:

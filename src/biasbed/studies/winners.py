@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from biasbed import algorithms, suites
+from biasbed import algorithms, redaction, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.studies.study import WINNERS
 from biasbed.studies.study_table import Overrides, StudyTable, parse_table
-from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_text, resolve_uri
@@ -62,7 +61,7 @@ def fetch_table(sweep: str, suite: str) -> StudyTable:
     if len(finished) != 1:
         number = len(finished) or "no"
         raise UsageError(
-            f"from_study={sweep}: {number} finished sweeps have this name on {places.public_uri(uri)}; the best "
+            f"from_study={sweep}: {number} finished sweeps have this name on {redaction.public_uri(uri)}; the best "
             f"trials so far are in table=<its folder>/{WINNERS}"
         )
     run_id = finished[0].info.run_id

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from biasbed import redaction
 from biasbed.errors import UsageError
 from biasbed.redaction import UNRECORDED
-from biasbed.system import places
 
 RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this process
 
@@ -25,7 +25,7 @@ def is_launched() -> bool:
 
 def public(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a command without secrets: addresses lose user, password and tokens."""
-    return {name: places.public_value(value) for name, value in settings.items()}
+    return {name: redaction.public_value(value) for name, value in settings.items()}
 
 
 class SplitVariables(NamedTuple):
@@ -37,7 +37,7 @@ class SplitVariables(NamedTuple):
 
 def split_secrets(variables: Mapping[str, str]) -> SplitVariables:
     """Split environment variables into those that may be written to a file and those with a secret."""
-    secret = {name: value for name, value in variables.items() if places.is_secret(name, value)}
+    secret = {name: value for name, value in variables.items() if redaction.is_secret(name, value)}
     public = {name: value for name, value in variables.items() if name not in secret}
     return SplitVariables(public, secret)
 
@@ -45,10 +45,10 @@ def split_secrets(variables: Mapping[str, str]) -> SplitVariables:
 def refuse_logged_secrets(settings: Mapping[str, str]) -> None:
     """Raise UsageError for a password in `tracking_uri` that `mlflow run` has logged as a parameter."""
     value = settings.get(UNRECORDED, "")
-    if is_launched() and places.has_secret(value):
+    if is_launched() and redaction.has_secret(value):
         raise UsageError(
-            f"{UNRECORDED}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
-            f"that run, change the password, and set {SERVER} instead"
+            f"{UNRECORDED}={redaction.public_value(value)}: `mlflow run` has logged its password as a parameter: "
+            f"delete that run, change the password, and set {SERVER} instead"
         )
 
 
@@ -66,7 +66,7 @@ def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_oth
     """
     server, variable = os.environ.get(SERVER, ""), ""
     if server and not is_for_others and name not in SERVERLESS and "tracking_uri" not in settings:
-        variable = f"{SERVER}={_quoted(places.public_uri(server))}"
+        variable = f"{SERVER}={_quoted(redaction.public_uri(server))}"
     if LAUNCHED in os.environ:
         command = through_mlflow(name, settings)
     else:

@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.errors import Failure, UsageError
-from biasbed.system import commands, places
+from biasbed.system import commands
 from biasbed.system.processes import postponed, signal_of
 from biasbed.tracking import notes
 from biasbed.tracking.server import find_run, impatient, resolve_uri
@@ -50,7 +50,7 @@ def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         yield name
     except (UsageError, Failure) as error:
         is_refused = isinstance(error, UsageError)
-        message = places.public_message(str(error))
+        message = redaction.public_message(str(error))
         outcome = {record.USAGE_ERROR if is_refused else record.ERROR: message[:5000]}
         name_tag = f"{'refused' if is_refused else 'failed'}: {title}"
         if is_free:

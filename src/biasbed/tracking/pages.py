@@ -10,8 +10,8 @@ import shlex
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from biasbed import redaction
 from biasbed.errors import Failure
-from biasbed.system import places
 from biasbed.tracking.server import database, guarded, impatient, writer
 
 ADDRESS = "http://127.0.0.1:5000"  # of `mlflow ui` on its default port
@@ -42,10 +42,10 @@ def _query(values: dict[str, str]) -> str:
 def pages(uri: str) -> Pages | None:
     """Return the pages of this server, or those that `mlflow ui` shows of a local database; None if unknown."""
     if uri.startswith(("http://", "https://")):
-        return Pages(places.public_uri(uri).rstrip("/"))
+        return Pages(redaction.public_uri(uri).rstrip("/"))
     if database(uri) is None:
         return None
-    return Pages(ADDRESS, shlex.join(["mlflow", "ui", "--backend-store-uri", places.public_uri(uri)]))
+    return Pages(ADDRESS, shlex.join(["mlflow", "ui", "--backend-store-uri", redaction.public_uri(uri)]))
 
 
 def address(uri: str, run_id: str) -> str:
@@ -56,4 +56,4 @@ def address(uri: str, run_id: str) -> str:
         if mlflow_pages is not None:
             start = f" (first start the pages: {mlflow_pages.start})" if mlflow_pages.start else ""
             return f"run {run_id}: {mlflow_pages.run(experiment, run_id)}{start}"
-    return f"run {run_id} at {places.public_uri(uri)}"
+    return f"run {run_id} at {redaction.public_uri(uri)}"

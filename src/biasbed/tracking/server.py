@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.system import files, places
+from biasbed.system import files
 from biasbed.system.garbage import collected_after, without_collection
 from biasbed.tracking import notes
 
@@ -55,13 +55,13 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
     if relative:
         absolute = sqlite_uri(Path(relative["path"]))
         raise UsageError(
-            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: {absolute}"
+            f"the tracking URI {redaction.public_uri(tracking_uri)} is relative; give the whole path: {absolute}"
         )
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
-        address = places.public_uri(tracking_uri)
+        address = redaction.public_uri(tracking_uri)
         raise UsageError(f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server")
     if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
-        address = places.public_uri(tracking_uri)
+        address = redaction.public_uri(tracking_uri)
         raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
     return tracking_uri
 
@@ -120,7 +120,7 @@ def guarded(tracking_uri: str) -> Iterator[None]:
     except Exception as error:
         if not _is_foreign(error):
             raise
-        uri = places.public_uri(tracking_uri)
+        uri = redaction.public_uri(tracking_uri)
         reason = _reason(error, tracking_uri)
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
@@ -162,7 +162,7 @@ def _reason(error: Exception, tracking_uri: str) -> str:
         text = f"its database belongs to another program, or to a newer MLflow ({text})"
     elif not isinstance(error, OSError) and type(error).__module__.partition(".")[0] in ("builtins", "json"):
         text = f"{type(error).__name__}: {text}"  # a KeyError says no more than a key
-    return places.public_text(text.replace(tracking_uri, places.public_uri(tracking_uri)))[:300]
+    return redaction.public_text(text.replace(tracking_uri, redaction.public_uri(tracking_uri)))[:300]
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def active_run(tracking_uri: str, run_id: str) -> Run:
         raise UsageError(f"run={run_id} is no run's id: one has 32 digits of 0-9 and a-f, all of which are needed")
     run = find_run(tracking_uri, run_id)
     if run is None:
-        raise UsageError(f"run={run_id}: there is no such run on {places.public_uri(tracking_uri)}")
+        raise UsageError(f"run={run_id}: there is no such run on {redaction.public_uri(tracking_uri)}")
     if run.info.lifecycle_stage != "active":
         raise UsageError(f"run={run_id} is deleted: restore it first")
     return run
@@ -338,7 +338,7 @@ def download_checkpoint(run_id: str, folder: Path) -> Path:
 
     uri = resolve_uri()
     if find_run(uri, run_id) is None:
-        raise UsageError(f"there is no run {run_id} on {places.public_uri(uri)}")
+        raise UsageError(f"there is no run {run_id} on {redaction.public_uri(uri)}")
     with guarded(uri):
         name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
         return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))

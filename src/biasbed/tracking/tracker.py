@@ -19,10 +19,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from biasbed import plugin_loader, record
+from biasbed import plugin_loader, record, redaction
 from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
 from biasbed.settings import word
-from biasbed.system import places
 from biasbed.system.files import refuse_links
 from biasbed.system.processes import ignore_first_signal, postponed, signal_of
 from biasbed.system.strict import read_text
@@ -64,7 +63,7 @@ class SentElsewhere(Failure):
 
 def is_at(state: Record, uri: str) -> bool:
     """Return True if a folder's state is about this server; passwords are ignored."""
-    return places.public_uri(state.get("tracking_uri", "")) == places.public_uri(uri)
+    return redaction.public_uri(state.get("tracking_uri", "")) == redaction.public_uri(uri)
 
 
 class Tracker:
@@ -107,7 +106,8 @@ class Tracker:
         tags = {**tags, **run_tags, record.FOLDER_ID: state["tags"][record.FOLDER_ID]}
         if note is not None:
             tags[NOTE] = note
-        texts = {f"{record.CONFIG_PARAMETER}{key}": places.public_value(word(value)) for key, value in params.items()}
+        public = {key: redaction.public_value(word(value)) for key, value in params.items()}
+        texts = {f"{record.CONFIG_PARAMETER}{key}": value for key, value in public.items()}
         state |= {"experiment": experiment, "tags": tags, "params": texts, "attempts": attempts, "sent": False}
         state["inputs"] = list(map(list, inputs))
         state["about"] = about
@@ -130,7 +130,7 @@ class Tracker:
             if run.info.status == "FINISHED" and run.data.tags.get(record.FOLDER_ID) != folder_id:
                 self._delete_own(state)
                 self.run_id = ""
-                address = places.public_uri(self.uri)
+                address = redaction.public_uri(self.uri)
                 state = {**self.folder.own_state(), "run_id": run.info.run_id, "tracking_uri": address}
                 self.folder.write_state({**state, "sent": True})
                 raise SentElsewhere(f"{self.folder.path} is left alone: its results were sent as run {run.info.run_id}")
@@ -144,7 +144,7 @@ class Tracker:
         self.run_id = self._given_run or self._reopen_run(previous) or self._create_run(state)
         self._given_run = None
         self._client.set_tag(self.run_id, record.FOLDER_ID, state["tags"][record.FOLDER_ID])
-        state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
+        state |= {"run_id": self.run_id, "tracking_uri": redaction.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
         self._delete_own(state, except_for=self.run_id)
@@ -333,7 +333,7 @@ class Tracker:
             for model_id in models:
                 self._send_model_results(model_id)
         except Exception as error:  # torch.export, MLflow and the server each raise their own types
-            reason = places.public_text(first_line(error))
+            reason = redaction.public_text(first_line(error))
             lacking = "the MLflow model was logged without its results" if models else "no MLflow model was logged"
             print(f"warning: {lacking}: {reason}; the checkpoint was logged", file=sys.stderr)
 
@@ -371,8 +371,8 @@ class Tracker:
         if not self.run_id:
             return
         self._away_since = None
-        tags = {name: places.public_message(value) for name, value in tags.items()}
-        state = _with_note(self._tagged(tags), places.public_message(note))
+        tags = {name: redaction.public_message(value) for name, value in tags.items()}
+        state = _with_note(self._tagged(tags), redaction.public_message(note))
         with contextlib.suppress(OSError):  # a full disk may be the reason; the server is told in any case
             self.folder.write_state(state)
         with impatient(PATIENCE / 6):  # for each: the run is ended even if it can't be described

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions, ZipOptions
-from biasbed.system import commands, places
+from biasbed.system import commands
 from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
@@ -80,7 +80,7 @@ def _study_runs(uri: str, study: str) -> list[Any]:
     """Return all runs of a study. Raises UsageError if there are none."""
     runs = find_runs(uri, study=study)
     if not runs:
-        raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
+        raise UsageError(f"study={study}: no run on {redaction.public_uri(uri)} belongs to such a study")
     with guarded(uri):
         return [writer(uri).get_run(run.info.run_id) for run in runs]  # with their inputs
 
@@ -99,7 +99,7 @@ def _describe_run(uri: str, run: Any) -> ArchivedRun:
         inputs.append(Input(data.name, data.digest, *source, input_tags))
     return ArchivedRun(
         run_id=tags.pop(record.ORIGIN_RUN, run.info.run_id),
-        server=tags.pop(record.ORIGIN_SERVER, places.public_uri(uri)),
+        server=tags.pop(record.ORIGIN_SERVER, redaction.public_uri(uri)),
         name=run.info.run_name or "",
         experiment=client.get_experiment(run.info.experiment_id).name,
         status=run.info.status,
@@ -149,7 +149,7 @@ def import_archive(source: str, listed: bool = True) -> int:
                 present[run.run_id] = _import_run(uri, archive, run, present)
             made.append(run)
     kept = len(archive.runs) - len(made)
-    summary = f"{len(made)} runs imported to {places.public_uri(uri)}"
+    summary = f"{len(made)} runs imported to {redaction.public_uri(uri)}"
     if kept:
         summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
     print(summary)

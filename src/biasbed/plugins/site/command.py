@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from biasbed import published
+from biasbed import published, redaction
 from biasbed.analysis import display_names
 from biasbed.analysis.command import MANIFEST, check_folder, publish
 from biasbed.analysis.options import AnalyzeOptions
@@ -24,7 +24,7 @@ from biasbed.plugins.site.options import SiteOptions
 from biasbed.plugins.site.ranking import Ranking
 from biasbed.plugins.site.tables import DecisionCounts
 from biasbed.settings import nearest
-from biasbed.system import commands, places
+from biasbed.system import commands
 from biasbed.system.files import scratch_folder
 from biasbed.tracking.server import resolve_uri
 
@@ -68,7 +68,7 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
     runs = _finished_runs(store)
     if not runs:
         raise Failure(
-            f"there is nothing to show: no finished runs on {places.public_uri(store.uri)}",
+            f"there is nothing to show: no finished runs on {redaction.public_uri(store.uri)}",
             f"train some:                  {commands.typed('train', {'algorithm': 'erm'})}",
             f"or show published results:   {commands.typed('site', {'published': 'true'})}",
         )

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from biasbed import record
+from biasbed import record, redaction
 from biasbed.compute.device import resolve_device
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
@@ -36,7 +36,6 @@ from biasbed.studies.launchers import (
     require_server,
     with_device,
 )
-from biasbed.system import places
 from biasbed.system.commands import split_secrets
 from biasbed.system.files import write_whole
 from biasbed.system.processes import ENDING, PARENT_PROCESS, SHUTDOWN, die_with_parent
@@ -157,7 +156,7 @@ class SlurmJob:
     def _find_missing_secret(self) -> str:
         """Return a message if Slurm did not pass a variable with a secret to this job; empty if it passed all."""
         for name, value in self.inherited.items():
-            if places.public_uri(os.environ.get(name, "")) != value:
+            if redaction.public_uri(os.environ.get(name, "")) != value:
                 return f"{name} has a password, which no job file keeps: let sbatch export it (no --export=NONE)"
         return ""
 
@@ -479,7 +478,7 @@ class SlurmLauncher(Launcher):
         """Return the job of a command. Variables with secrets go into this process's environment, not into its file."""
         variables, secrets = split_secrets(command.environment)
         os.environ.update(secrets)  # sbatch exports them
-        hidden = {name: places.public_uri(value) for name, value in secrets.items()}
+        hidden = {name: redaction.public_uri(value) for name, value in secrets.items()}
         return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)
 
     def _make_executor(self, folder: Path, name: str) -> AutoExecutor:

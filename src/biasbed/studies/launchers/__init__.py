@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from biasbed import redaction
 from biasbed.compute.device import Device
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import Registry
 from biasbed.settings import as_flags, build, combine_settings, specs
-from biasbed.system import places
 from biasbed.tracking.server import database, resolve_uri
 
 S = TypeVar("S", bound=StudyOptions)
@@ -155,11 +155,11 @@ def require_server(config: Config, where: str, remedy: str | None) -> None:
     uri = resolve_uri()
     if database(uri) is not None:
         raise UsageError(
-            f"{where} can't share the file {places.public_uri(uri)}: start `mlflow server --workers 1` and set "
+            f"{where} can't share the file {redaction.public_uri(uri)}: start `mlflow server --workers 1` and set "
             "MLFLOW_TRACKING_URI to it, or train with tracking=offline"
         )
     if remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
-        raise UsageError(f"{where} don't reach a server at {places.public_uri(uri)}: {remedy}")
+        raise UsageError(f"{where} don't reach a server at {redaction.public_uri(uri)}: {remedy}")
 
 
 def assign_devices(devices: Sequence[str], slot: int, count: int) -> list[str]:
