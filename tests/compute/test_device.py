@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from biasbed.compute.device import choose_device, resolve_device, set_arithmetic
 from biasbed.errors import UsageError
+from helpers.commands import command_environment
 
 
 @pytest.mark.parametrize(
@@ -54,3 +58,31 @@ def test_kernels_are_deterministic() -> None:
         assert torch.is_deterministic_algorithms_warn_only_enabled(), "a method may use what has no such kernel"
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_memory_that_is_kept_needs_no_fresh_pages() -> None:
+    program = """
+import resource, sys
+import numpy as np
+from biasbed.compute.device import keep_freed_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+np.ones(2**23)
+before = faults()
+for _ in range(4):
+    np.ones(2**23)
+print(faults() - before)
+"""
+    counts = {}
+    for word in ("kept", "returned"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, word], env=command_environment(), capture_output=True, text=True, check=True
+        )
+        counts[word] = int(done.stdout)
+    assert counts["kept"] < 100
+    assert counts["returned"] > 4 * counts["kept"]

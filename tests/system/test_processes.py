@@ -385,31 +385,3 @@ def test_nothing_is_told_of_how_libraries_are_used() -> None:
     words = [sys.executable, "-c", ASKS]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     assert sorted(done.stdout.split()) == ["None", "True", "True"]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
-def test_memory_that_is_kept_needs_no_fresh_pages() -> None:
-    program = """
-import resource, sys
-import numpy as np
-from biasbed.system.processes import keep_freed_memory
-
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-np.ones(2**23)
-before = faults()
-for _ in range(4):
-    np.ones(2**23)
-print(faults() - before)
-"""
-    counts = {}
-    for word in ("kept", "returned"):
-        done = subprocess.run(
-            [sys.executable, "-c", program, word], env=command_environment(), capture_output=True, text=True, check=True
-        )
-        counts[word] = int(done.stdout)
-    assert counts["kept"] < 100
-    assert counts["returned"] > 4 * counts["kept"]

@@ -1,8 +1,14 @@
-"""Device and number of processes of a training, torchrun, deterministic kernels. Imports torch only when needed."""
+"""Device and number of processes of a training, torchrun, deterministic kernels, memory of a CPU's tensors.
+
+Imports torch only when needed.
+
+Answers: Where is freed memory kept on a CPU?
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import sys
@@ -94,6 +100,19 @@ def set_arithmetic(device: torch.device) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Filling fresh memory is slow and only guards against reads of uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory for the next tensor; other C libraries are left as they are.
+
+    By default it returns large blocks to the system, so that every activation on a CPU needs fresh pages: a ResNet-50
+    on 256 images of 224 pixels spends a third of its time on them.
+    """
+    trim_threshold, most_mapped = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(most_mapped, 0)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 @contextlib.contextmanager

@@ -20,9 +20,9 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.batch import at_least_fp32
-from biasbed.compute.device import choose_device
+from biasbed.compute.device import choose_device, keep_freed_memory
 from biasbed.errors import FULL_SHARED_MEMORY, Failure
-from biasbed.system.processes import STORE, die_with_parent, in_torchrun, keep_freed_memory
+from biasbed.system.processes import STORE, die_with_parent, in_torchrun
 
 _Module = TypeVar("_Module", bound=nn.Module)
 

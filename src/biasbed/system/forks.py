@@ -19,7 +19,7 @@ from biasbed.errors import Failure
 from biasbed.system.garbage import collection_of_new
 from biasbed.system.processes import ENDING, WATCHER, die_with_parent
 
-NUMBER = 4  # bytes of a task's number
+NUMBER_BYTES = 4  # of a task's number
 MOST_PROCESSES = 8  # each has its own copy of what it changes
 
 ForkedTask = Callable[[], Any]
@@ -38,11 +38,11 @@ class ForkedTasks:
         context = multiprocessing.get_context("fork")
         # Every process takes the next number from the pipe, which holds thousands, until it is empty.
         numbers, numbers_end = os.pipe()
-        os.write(numbers_end, b"".join(task.to_bytes(NUMBER, "big") for task in range(len(tasks))))
+        os.write(numbers_end, b"".join(task.to_bytes(NUMBER_BYTES, "big") for task in range(len(tasks))))
         os.close(numbers_end)
         self._errors, errors_end = context.Pipe(duplex=False)
         for _ in range(number):
-            process = context.Process(target=_work, args=(tasks, numbers, errors_end, folder), daemon=True)
+            process = context.Process(target=_do_tasks, args=(tasks, numbers, errors_end, folder), daemon=True)
             self._processes.append(process)
             process.start()
         os.close(numbers)
@@ -97,7 +97,7 @@ def count_processes() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
-def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) -> None:
+def _do_tasks(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) -> None:
     """Do tasks until none is left, and write their results; send the first error and end.
 
     numbers: descriptor of the pipe with the numbers of the tasks that are left.
@@ -107,15 +107,15 @@ def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) 
         signal.signal(number, signal.SIG_IGN)
     try:
         with collection_of_new():  # collecting everything would write to shared memory, and so copy it
-            while content := os.read(numbers, NUMBER):
+            while content := os.read(numbers, NUMBER_BYTES):
                 task = int.from_bytes(content, "big")
                 result = pickle.dumps(tasks[task](), pickle.HIGHEST_PROTOCOL)
                 _result_path(folder, task).write_bytes(result)
     except Exception as error:
-        errors.send_bytes(_pickled(error))
+        errors.send_bytes(_pickle_error(error))
 
 
-def _pickled(error: Exception) -> bytes:
+def _pickle_error(error: Exception) -> bytes:
     """Return an error as bytes; an error that can't be pickled becomes a RuntimeError with its traceback."""
     with contextlib.suppress(Exception):
         content = pickle.dumps(error)

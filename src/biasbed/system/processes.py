@@ -92,10 +92,10 @@ def follow_launcher() -> None:
     """End with SIGTERM when `mlflow run`, which started this command, is gone, so that no orphan stays."""
     launcher = find_launcher()
     if launcher is not None:
-        threading.Thread(target=_watch, args=(launcher,), name=WATCHER, daemon=True).start()
+        threading.Thread(target=_end_after_launcher, args=(launcher,), name=WATCHER, daemon=True).start()
 
 
-def _watch(launcher: psutil.Process) -> None:
+def _end_after_launcher(launcher: psutil.Process) -> None:
     while launcher.is_running():
         time.sleep(FOLLOW_EVERY)
     if noted_signal() is None:
@@ -107,19 +107,6 @@ def die_with_parent(with_signal: signal.Signals) -> None:
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(with_signal))
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for the next tensor; other C libraries are left as they are.
-
-    By default it returns large blocks to the system, so that every activation on a CPU needs fresh pages: a ResNet-50
-    on 256 images of 224 pixels spends a third of its time on them.
-    """
-    trim_threshold, most_mapped = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(most_mapped, 0)
-        mallopt(trim_threshold, 2**31 - 1)
 
 
 def end_with_parent() -> None:
@@ -134,10 +121,10 @@ def end_with_parent() -> None:
 def end_with_input() -> None:
     """End with SIGTERM when the standard input ends, if `LIFELINE` is set: a container has no parent to follow."""
     if os.environ.pop(LIFELINE, None) is not None:
-        threading.Thread(target=_read_to_end, name=WATCHER, daemon=True).start()
+        threading.Thread(target=_end_after_input, name=WATCHER, daemon=True).start()
 
 
-def _read_to_end() -> None:
+def _end_after_input() -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -165,36 +152,37 @@ class _Request:
         self.is_postponed = False  # True: a first signal is only noted (`postponed`)
         self.is_over = False  # True: the work is done, and a first signal changes nothing any more
         self.is_raised = False  # True once Interrupted was raised
-        self._owner, self._when = os.getpid(), 0.0
-        self._before: dict[signal.Signals, Any] = {}
-        self._timer = (0.0, 0.0)
-        self._hook = sys.unraisablehook
+        self._owner, self._first_time = os.getpid(), 0.0  # process that handles signals; when the first one came
+        self._former_handlers: dict[signal.Signals, Any] = {}
+        self._former_timer = (0.0, 0.0)
+        self._former_hook = sys.unraisablehook
 
     def install(self) -> None:
         """Handle the signals; Ctrl-C only if the process that started this one has not changed its handler."""
         for number in ENDING:
-            self._set(number, self._handle)
+            self._replace_handler(number, self._handle)
         if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
-            self._set(signal.SIGINT, self._handle)
+            self._replace_handler(signal.SIGINT, self._handle)
         sys.unraisablehook = self._report_discarded
 
     def restore(self) -> None:
         """Restore the handlers, the timer and the hook of before."""
         if self.is_raised:
-            signal.setitimer(signal.ITIMER_REAL, *self._timer)
-        for number, handler in self._before.items():
+            signal.setitimer(signal.ITIMER_REAL, *self._former_timer)
+        for number, handler in self._former_handlers.items():
             signal.signal(number, handler)
-        sys.unraisablehook = self._hook
+        sys.unraisablehook = self._former_hook
 
     def end(self, number: int) -> NoReturn:
         """Raise Interrupted, and start a timer that raises it again until some code handles it."""
         self.signal = self.signal or signal.Signals(number)
-        self._when = self._when or time.monotonic()
+        self._first_time = self._first_time or time.monotonic()
         if not self.is_raised:
             self.is_raised = True
-            self._set(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise errors about ended loader workers
-            self._set(signal.SIGALRM, self._remind)
-            self._timer = signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+            # torch's handler would raise errors about ended loader workers.
+            self._replace_handler(signal.SIGCHLD, signal.SIG_DFL)
+            self._replace_handler(signal.SIGALRM, self._raise_again)
+            self._former_timer = signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
         raise Interrupted(self.signal)
 
     def conclude(self) -> None:
@@ -213,20 +201,20 @@ class _Request:
         if os.getpid() != self._owner:  # a copy of this process that has no handlers of its own yet
             os._exit(128 + number)
         is_first = self.signal is None
-        if not is_first and time.monotonic() - self._when < COPIES:
+        if not is_first and time.monotonic() - self._first_time < COPIES:
             return
         if not is_first and (self.is_raised or self.is_over):
             os._exit(128 + number)
-        self.signal, self._when = self.signal or signal.Signals(number), time.monotonic()
+        self.signal, self._first_time = self.signal or signal.Signals(number), time.monotonic()
         if not (self.is_over or (is_first and self.is_postponed)):
             self.end(number)
 
-    def _set(self, number: signal.Signals, handler: Any) -> None:
+    def _replace_handler(self, number: signal.Signals, handler: Any) -> None:
         """Set a handler, and keep the one of before for `restore`."""
         previous = signal.signal(number, handler)
-        self._before.setdefault(number, signal.SIG_DFL if previous is None else previous)
+        self._former_handlers.setdefault(number, signal.SIG_DFL if previous is None else previous)
 
-    def _remind(self, number: int, frame: FrameType | None) -> None:
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
         """Raise Interrupted again unless some code handles it now."""
         reports = _Request._report_discarded.__code__  # an exception in it would be reported as an error of the hook
         if any(caller.f_code is reports for caller, _ in traceback.walk_stack(frame)):
@@ -240,7 +228,7 @@ class _Request:
 
     def _report_discarded(self, unraisable: sys.UnraisableHookArgs) -> None:
         if not isinstance(unraisable.exc_value, Interrupted):
-            self._hook(unraisable)
+            self._former_hook(unraisable)
 
 
 _request: _Request | None = None
