@@ -105,7 +105,7 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
     [
         ([], "no command was given"),
         ([""], "unknown command ''; valid: main, train"),
-        (["train", "--study", "caf\udce9"], "'caf\\udce9' is no UTF-8: rename what it names"),
+        (["train", "--study", "caf\udce9"], "study='caf\\udce9': has characters that no file or server takes"),
         (["train", "--data_dir", "/root/" + "x" * 300, "--suite", "folders"], "File name too long: /root/xxx"),
         (["train", "--init", "0" * 32], "there is no run 00000000000000000000000000000000 on sqlite:"),
         (["trane"], "unknown command 'trane'; did you mean 'train'?"),

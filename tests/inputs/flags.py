@@ -110,8 +110,6 @@ CASES = (
     Case("flags: control", ("tr\x1b[31main\n",), "unknown command"),
     Case("flags: long", ("x" * 100_000,), "unknown command"),
     Case("flags: path", ("../../bin/sh",), "unknown command"),
-    Case("flags: help and more", ("--help", "me"), "unexpected word 'me'"),
-    Case("flags: version and more", ("--version", "x"), "unexpected word 'x'"),
     Case("flags: help", ("--help",), "does a training method", 0),
     Case("flags: a training", TRAINING, code=0),
     Case("flags: a test", (*TESTING, "--model", "{m}/run/best.ckpt"), "paint", 0),

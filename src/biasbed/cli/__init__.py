@@ -25,7 +25,7 @@ from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
-from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, refuse_unknown, specs
+from biasbed.settings import CUT, Spec, build, find_near_name, nearest, refuse_unknown, specs
 from biasbed.system import commands
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
 from biasbed.system.garbage import without_collection
@@ -205,19 +205,19 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     command = COMMANDS[name]
     others, is_asked, is_all = usage.split_help(arguments)
     settings = command.settings()
-    flags, rest = _read(settings, others)
+    flags, rest = _separate_flags(settings, others)
     if is_asked:
-        print(_help(name, flags, rest, is_all))
+        print(_make_help(name, flags, rest, is_all))
         raise SystemExit(0)
     unknown = [word for word in rest if word.startswith("--") and not _is_hparam(name, word)]
     if unknown and not _is_typo(unknown[0], command, settings, flags):
         settings = command.settings(flags)
-        flags, rest = _read(settings, others)
+        flags, rest = _separate_flags(settings, others)
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
         if command.positional and not word.startswith("--"):
-            _take_word(flags, command.positional, word)
+            _add_positional(flags, command.positional, word)
             continue
         if not word.startswith("--"):
             raise UsageError(
@@ -225,14 +225,14 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
                 "--algorithms erm,coral"
             )
         if not _is_hparam(name, word):
-            hint = _owner(flag, command, settings) or nearest(flag, settings)
+            hint = _name_owner(flag, command, settings) or nearest(flag, settings)
             listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
             raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
         flags[flag] = value if joined else _take_value(flag, rest)
     return flags
 
 
-def _take_word(flags: dict[str, str], positional: Sequence[str], word: str) -> None:
+def _add_positional(flags: dict[str, str], positional: Sequence[str], word: str) -> None:
     """Make a word without a name the value of the first of these settings without one, or add it to the last one's."""
     for name in positional:
         if name not in flags:
@@ -241,14 +241,14 @@ def _take_word(flags: dict[str, str], positional: Sequence[str], word: str) -> N
     flags[positional[-1]] += f",{word}"
 
 
-class _ReadArguments(NamedTuple):
-    """Arguments of a command."""
+class _SeparatedWords(NamedTuple):
+    """Words after a command."""
 
     flags: Flags  # values of known settings; of a repeated setting the last
     rest: list[str]  # all other words
 
 
-def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> _ReadArguments:
+def _separate_flags(settings: Mapping[str, Spec], arguments: Sequence[str]) -> _SeparatedWords:
     """Separate the flags of known settings from all other words. Raises UsageError for a flag without a value."""
     flags: Flags = {}
     rest: list[str] = []
@@ -260,7 +260,7 @@ def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> _ReadArgume
             rest.append(word)
         else:
             flags[flag] = value if joined else _take_value(flag, left, settings[flag].type is bool)
-    return _ReadArguments(flags, rest)
+    return _SeparatedWords(flags, rest)
 
 
 def _take_value(flag: str, left: list[str], is_switch: bool = False) -> str:
@@ -291,7 +291,7 @@ def _is_hparam(name: str, word: str) -> bool:
     return name in WITH_HPARAMS and word.startswith("--hparams.")
 
 
-def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
+def _name_owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
     """Return `; it is one of suite=biasbed` if another choice has this setting; empty otherwise."""
     if find_near_name(flag, settings):
         return ""
@@ -303,7 +303,7 @@ def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
     return ""
 
 
-def _help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
+def _make_help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
     """Return the help of a command. flags, rest: the command's other arguments, which may choose suite and method."""
     command = COMMANDS[name]
     settings = command.settings(flags if set(command.chooses) & set(flags) else None)
@@ -332,21 +332,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             handle_signals()
             shorten_warnings()
-        _refuse_invalid_text(typed)
         if not typed:
             print(_overview())
             raise UsageError("no command was given")
         if typed[0] in ("-h", "--help", "--version"):
-            return _show(*typed)
+            print(f"biasbed {__version__}" if typed[0] == "--version" else _overview())
+            return 0
         refuse_unknown(typed[0], COMMANDS, f"unknown command '{typed[0]}'")
-        with interruptible(), _launched(typed[0]) as name:
+        with interruptible(), _in_launched_run(typed[0]) as name_run:
             flags = parse(typed[0], typed[1:])
             commands.refuse_logged_secrets(flags)
             end_with_parent()
             end_with_input()
             if commands.is_launched():
                 follow_launcher()
-            name(flags)
+            name_run(flags)
             return COMMANDS[typed[0]](flags)
     except (UsageError, Failure) as error:
         print(f"biasbed: {redaction.public_message(format_error(error))}", file=sys.stderr)
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended_by = signal_of(error)
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
             reason = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
-            print(f"biasbed: {reason}{_again(typed)}", file=sys.stderr)
+            print(f"biasbed: {reason}{_advise_to_continue(typed)}", file=sys.stderr)
         return 128 + int(ended_by)
     finally:
         ignore_first_signal()  # the work is done, and a signal does not change its exit code any more
@@ -396,30 +396,15 @@ NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and
 CONTINUED = ("main", "train", "benchmark", "sweep", "evaluate", "prepare", "reproduce")
 
 
-def _again(arguments: Sequence[str]) -> str:
+def _advise_to_continue(arguments: Sequence[str]) -> str:
     """Return `; to go on: <the same command>` for a command that can be continued; empty for others."""
     if not arguments or arguments[0] not in CONTINUED:
         return ""
     return f"; to go on: {commands.typed_again(arguments)}"
 
 
-def _refuse_invalid_text(arguments: Sequence[str]) -> None:
-    """Raise UsageError for a word that is not valid UTF-8: it could be neither recorded nor shown."""
-    wrong = next((word for word in arguments if not is_text(word)), None)
-    if wrong is not None:
-        raise UsageError(f"{wrong!a} is no UTF-8: rename what it names")
-
-
-def _show(flag: str, *more: str) -> int:
-    """Print the overview or the version, and return the exit code. Raises UsageError for words after the flag."""
-    if more:
-        raise UsageError(f"unexpected word '{more[0]}' after {flag}; of a command: biasbed <command> --help")
-    print(f"biasbed {__version__}" if flag == "--version" else _overview())
-    return 0
-
-
 @contextlib.contextmanager
-def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
+def _in_launched_run(command: str) -> Iterator[Callable[[Flags], None]]:
     """Yield a function that names the run of `mlflow run` after the command's flags; note a failure in that run.
 
     Without `mlflow run`, the function does nothing.
@@ -430,5 +415,5 @@ def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
     print(f"biasbed {command} begins, in the run that MLflow has opened", file=sys.stderr, flush=True)
     from biasbed.tracking.launched_run import launched
 
-    with launched(command) as name:
-        yield name
+    with launched(command) as name_run:
+        yield name_run

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import NamedTuple
 
-from biasbed.errors import UsageError
 from biasbed.settings import Spec, flatten, specs, word
 
 WIDTH = 110
@@ -173,7 +172,7 @@ class HelpRequest(NamedTuple):
 
 
 def split_help(arguments: Sequence[str]) -> HelpRequest:
-    """Take `--help` and `--help all` out of a command's arguments. Raises UsageError for a word beside them."""
+    """Take `--help` and `--help all` out of a command's arguments."""
     rest, is_asked, is_all = [], False, False
     for position, argument in enumerate(arguments):
         before = arguments[position - 1] if position else ""
@@ -183,6 +182,4 @@ def split_help(arguments: Sequence[str]) -> HelpRequest:
             is_all = True
         else:
             rest.append(argument)
-    if is_asked and rest and not rest[0].startswith("--"):
-        raise UsageError(f"unexpected word '{rest[0]}': --help, or --help all for every setting")
     return HelpRequest(rest, is_asked, is_all)

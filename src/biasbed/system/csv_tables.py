@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from biasbed.errors import UsageError, shown
 from biasbed.settings import is_text
 from biasbed.system.strict import open_text
 
-ROWS, BYTES, LINE = 5_000_000, 2**30, 2**22  # most rows and bytes of a table, and characters of a row
+ROWS, LINE = 5_000_000, 2**22  # most rows of a table, and characters of a row
 DELIMITERS = (",", ";", "\t")
 # Beginning of a text that a spreadsheet takes for a formula, or of one that was escaped before.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
@@ -33,8 +32,6 @@ def read_lines(path: Path, delimiters: Sequence[str] = ()) -> Iterator[tuple[int
     """
     try:
         with open_text(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            if os.fstat(file.fileno()).st_size > BYTES:
-                raise UsageError(f"{path}: is larger than {BYTES // 2**20} MiB: is this the right file?")
             yield from parse_lines(file, str(path), delimiters)
     except OSError as error:
         raise UsageError(f"{path}: can't be read ({error.strerror})") from None
