@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from biasbed import record
-from biasbed.errors import UsageError
-from biasbed.settings import check, flatten, nearest, setting, specs, word
+from biasbed.settings import check, flatten, refuse_unknown, setting, specs, word
 
 Auto = Literal["auto"]
 LARGEST_SIDE = 4096  # pixels of an image's side
@@ -244,9 +243,9 @@ class ScoreSettings:
 
     def refuse_unknown_calibration(self, names: Sequence[str]) -> None:
         """Raise UsageError if `calibrate` names none of the evaluation sets."""
-        if self.calibrate != "auto" and self.calibrate not in names:
-            hint = nearest(self.calibrate, names)
-            raise UsageError(f"scores.calibrate={self.calibrate}: there is no evaluation set '{self.calibrate}'{hint}")
+        if self.calibrate != "auto":
+            problem = f"scores.calibrate={self.calibrate}: there is no evaluation set '{self.calibrate}'"
+            refuse_unknown(self.calibrate, names, problem)
 
 
 NO_SCORES = ScoreSettings()

@@ -79,7 +79,8 @@ class Spec:
 
 
 @functools.cache
-def _hints(cls: Any) -> Mapping[str, Any]:
+def _type_hints(cls: Any) -> Mapping[str, Any]:
+    """Return the types of a class's fields by name."""
     return typing.get_type_hints(cls)
 
 
@@ -90,7 +91,7 @@ def specs(cls: type) -> Mapping[str, Spec]:
 
 @functools.cache
 def _specs(cls: Any) -> Mapping[str, Spec]:
-    hints = _hints(cls)
+    hints = _type_hints(cls)
     members: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
@@ -107,14 +108,18 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
 
 
 def combine_settings(base: type[T], derived: type) -> type[T]:
-    """Return a settings class with the fields and the checks of both classes, which have a common base."""
+    """Return a settings class with the fields of both classes, whose instances pass the checks of both.
+
+    The classes have a common base, and a check is a `__post_init__`.
+    """
     if issubclass(base, derived):
         return base
     bases = (derived,) if issubclass(derived, base) else (derived, base)
+    checks = [cls.__post_init__ for cls in (base, derived) if hasattr(cls, "__post_init__")]
 
     def check_all(self: Any) -> None:
-        for cls in (base, derived):
-            getattr(cls, "__post_init__", lambda self: None)(self)
+        for check_one in checks:
+            check_one(self)
 
     return dataclasses.make_dataclass(
         base.__name__, [], bases=bases, frozen=True, namespace={"__post_init__": check_all}
@@ -129,22 +134,21 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     """
     valid_specs = specs(cls)
     for name in values:
-        if name not in valid_specs:
-            raise UsageError(f"unknown setting '{prefix}{name}'{nearest(name, valid_specs)}")
+        refuse_unknown(name, valid_specs, f"unknown setting '{prefix}{name}'")
     checked = {name: check(valid_specs[name], value, prefix) for name, value in values.items()}
-    return _construct(cls, checked)
+    return _make_instance(cls, checked)
 
 
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     """Return the value as the setting's type. Raises UsageError, which says what would be right."""
-    typed = _from_word(spec.type, value)
+    typed = _prepare_value(spec.type, value)
     for part in typed if isinstance(typed, list | tuple) else [typed]:
         if isinstance(part, str):
             _refuse_unwritable(f"{prefix}{spec.name}", part)
     try:
-        return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(typed)
+        return _make_checker(spec.type, tuple(spec.bounds.items())).validate_python(typed)
     except ValidationError as error:
-        message = " or ".join(dict.fromkeys(_problem(problem, spec.type) for problem in error.errors()))
+        message = " or ".join(dict.fromkeys(_describe_problem(problem, spec.type) for problem in error.errors()))
         if spec.makes_cells and "," in str(value):
             message = "a training has one of these; several are for the cells of `benchmark` and `sweep`"
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
@@ -161,7 +165,7 @@ def _refuse_unwritable(name: str, text: str) -> None:
 
 
 @functools.cache  # a plan of a large study checks the same settings a thousand times
-def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
+def _make_checker(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
     """Return a checker of values of a type within bounds; no number may be infinite."""
     return TypeAdapter(_bounded(kind, dict(bounds)))
 
@@ -296,16 +300,16 @@ def _in_group(name: str, names: Sequence[str]) -> list[str]:
     return [candidate for candidate in names if group and candidate.rpartition(".")[0] == group]
 
 
-def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
+def _make_instance(cls: type[T], values: Mapping[str, Any]) -> T:
     """Make an instance of checked values by dotted name. Raises UsageError if they contradict each other."""
-    hints = _hints(typing.cast(Any, cls))
+    hints = _type_hints(typing.cast(Any, cls))
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             prefix = f"{field.name}."
             nested = {name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
-            arguments[field.name] = _construct(typing.cast(type, kind), nested)
+            arguments[field.name] = _make_instance(typing.cast(type, kind), nested)
         elif field.name in values:
             arguments[field.name] = values[field.name]
     try:
@@ -314,7 +318,7 @@ def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
         raise UsageError(str(error)) from None
 
 
-def _problem(problem: Any, kind: Any) -> str:
+def _describe_problem(problem: Any, kind: Any) -> str:
     """Return pydantic's message; for a list that is too short, the number of values that it should have."""
     if problem["type"] == "missing":
         return f"should be {len(typing.get_args(kind))} values, separated by commas"
@@ -326,7 +330,7 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) not in (None, tuple, typing.Literal) else (kind,)
 
 
-def _from_word(kind: Any, value: Any) -> Any:
+def _prepare_value(kind: Any, value: Any) -> Any:
     """Convert a value to a form that pydantic accepts for the type.
 
     `none` becomes None, or an empty list of numbers; `a,b,c` becomes a list, as does a single number of Python. True

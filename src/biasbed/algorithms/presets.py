@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from biasbed.errors import UsageError
-from biasbed.settings import Spec, nearest
+from biasbed.settings import Spec, refuse_unknown
 
 
 class _Open:
@@ -78,8 +78,7 @@ def load_presets(
     all_names = sorted(set().union(*owners))
     layers = []
     for name in names:
-        if name not in all_names:
-            raise UsageError(f"{description} has no preset '{name}'{nearest(name, all_names) if all_names else ''}")
+        refuse_unknown(name, all_names, f"{description} has no preset '{name}'")
         matching = [presets[name] for presets in owners if name in presets]
         layers += [fixed_settings(preset, valid, f"the preset '{name}'") for preset in matching]
     return layers

@@ -42,7 +42,7 @@ class Format(BaseModel):
             raise ValueError(f"should have the entries {', '.join(names)}")
         for name in content:
             if name not in names:
-                raise ValueError(f"unknown entry '{_text(name)}'{nearest(str(name), names)}")
+                raise ValueError(f"unknown entry '{_shorten(name)}'{nearest(str(name), names)}")
         return content
 
 
@@ -142,23 +142,23 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     keys = _locate(problem["loc"], content)
     value, cause = problem["input"], problem.get("ctx", {}).get("error")
     if problem["type"] == "missing":
-        return _join(keys, f"'{problem['loc'][-1]}' is missing")
+        return _with_place(keys, f"'{problem['loc'][-1]}' is missing")
     last = len(keys) - 1
     while last > 0 and isinstance(keys[last], int):  # a place in a list has the list's name
         last -= 1
-    parent, name = keys[: max(last, 0)], _dotted(keys[max(last, 0) :])
+    parent, name = keys[: max(last, 0)], _format_place(keys[max(last, 0) :])
     if isinstance(cause, ValueError):  # of a validator of ours; a message that begins with the entry's name has it once
         is_named = bool(keys) and re.match(rf"'?{re.escape(name)}\b", str(cause)) is not None
-        return _join(parent if is_named else keys, str(cause))
+        return _with_place(parent if is_named else keys, str(cause))
     if value in (None, "", [], (), {}):
-        return _join(parent, f"'{name}' is empty" if keys else "is empty")
+        return _with_place(parent, f"'{name}' is empty" if keys else "is empty")
     if problem["type"] == "string_type" and not isinstance(value, list | dict):
-        return _join(keys, f"{_text(value)} {strict_yaml.describe_unquoted(value)}")
+        return _with_place(keys, f"{_shorten(value)} {strict_yaml.describe_unquoted(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     if problem["type"] == "literal_error":
         message += hint_near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
-    text = f'"{_text(value)}"' if _is_quoted_number(value) else _text(value)
-    return _join(parent, f"{name}={text}: {message}" if keys else f"'{_text(value)}': {message}")
+    text = f'"{_shorten(value)}"' if _is_quoted_number(value) else _shorten(value)
+    return _with_place(parent, f"{name}={text}: {message}" if keys else f"'{_shorten(value)}': {message}")
 
 
 def _is_quoted_number(value: object) -> bool:
@@ -184,14 +184,14 @@ def _locate(location: Sequence[str | int], content: object) -> list[str | int]:
     return keys
 
 
-def _dotted(keys: Sequence[str | int]) -> str:
+def _format_place(keys: Sequence[str | int]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys)
     return text.removeprefix(".")
 
 
-def _join(keys: Sequence[str | int], text: str) -> str:
-    return f"{_text(_dotted(keys))}: {text}" if keys else text
+def _with_place(keys: Sequence[str | int], text: str) -> str:
+    return f"{_shorten(_format_place(keys))}: {text}" if keys else text
 
 
-def _text(value: object) -> str:
+def _shorten(value: object) -> str:
     return shown(str(value), LONGEST_VALUE)

@@ -13,7 +13,7 @@ from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.registry import Registry, with_whole_path
-from biasbed.settings import Spec, build, check, nearest, specs
+from biasbed.settings import Spec, build, check, refuse_unknown, specs
 from biasbed.training.expected import expected_settings
 
 
@@ -50,10 +50,10 @@ def _resolve(
     from biasbed import algorithms, suites
 
     chosen = {name: value for name, value in flags.items() if value != "auto"}
-    _refuse_wrong_general(chosen)
+    _check_general_settings(chosen)
     chosen["suite"] = with_whole_path(str(chosen.get("suite", Config.suite)))
     suite = load(suites.REGISTRY, chosen["suite"])
-    _refuse_unknown(chosen, suite.Settings)
+    _refuse_unknown_settings(chosen, suite.Settings)
     name = with_whole_path(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     chosen["algorithm"] = name
     algorithm = load(algorithms.REGISTRY, name)
@@ -82,8 +82,8 @@ def _refuse_endless_warmup(config: Config, usual: float) -> None:
         )
 
 
-def _refuse_wrong_general(chosen: Mapping[str, Any]) -> None:
-    """Refuse wrong values before a suite or an algorithm, and with it torch, is imported."""
+def _check_general_settings(chosen: Mapping[str, Any]) -> None:
+    """Raise UsageError for wrong general settings before a suite or a method, and with it torch, is imported."""
     from biasbed import algorithms, suites
 
     general = specs(Config)
@@ -95,9 +95,9 @@ def _refuse_wrong_general(chosen: Mapping[str, Any]) -> None:
             room.REGISTRY.refuse_unknown(str(chosen[name]))
 
 
-def _refuse_unknown(chosen: Mapping[str, Any], settings: type[Config]) -> None:
-    """Refuse unknown names before an algorithm is imported."""
+def _refuse_unknown_settings(chosen: Mapping[str, Any], settings: type[Config]) -> None:
+    """Raise UsageError for a setting that the suite lacks. Those of the method are checked once it is imported."""
     available = specs(settings)
     for name in chosen:
-        if name not in available and not name.startswith("hparams."):
-            raise UsageError(f"unknown setting '{name}'{nearest(name, available)}")
+        if not name.startswith("hparams."):
+            refuse_unknown(name, available, f"unknown setting '{name}'")
