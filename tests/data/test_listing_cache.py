@@ -68,8 +68,8 @@ def test_an_unchanged_tree_is_neither_listed_nor_asked(
     assert len(listed) == CLASSES * 3
     listed.clear()
     asked: list[int] = []
-    whole = FolderSource._sizes_from
-    monkeypatch.setattr(FolderSource, "_sizes_from", lambda self, start: asked.append(start) or whole(self, start))
+    whole = FolderSource._read_sizes
+    monkeypatch.setattr(FolderSource, "_read_sizes", lambda self, start: asked.append(start) or whole(self, start))
     assert opened(tree) == first
     assert not listed
     assert not asked

@@ -60,8 +60,8 @@ def test_a_last_batch_too_small_for_batch_norm_is_passed_over() -> None:
     plan = BatchPlan({MAIN: stream([9], [1.0], 4)}, 0)
     loader = TrainLoader(plan, 0, False)
     assert [(step, following) for step, following, _, _ in loader.from_step(0, 5)] == [(0, 1), (1, 3), (3, 4), (4, 6)]
-    assert not plan.usable(2)
-    assert plan.usable(1)
+    assert not plan.is_usable(2)
+    assert plan.is_usable(1)
 
 
 def test_keyed_randomness_leaves_the_generators_as_they_were() -> None:

@@ -250,7 +250,7 @@ KINDS = {
         _read_metadata,
         _csv(("image", "class", "split", "bias"), *((f"{s}.png", "a", s, "a") for s in ("train", "val", "test"))),
     ),
-    "ReaL labels": Kind("real.json", ImageNetReaL()._labels, **_json([[1, 2], [], [3]])),
+    "ReaL labels": Kind("real.json", ImageNetReaL()._read_labels, **_json([[1, 2], [], [3]])),
     "items": Kind("i.csv", _scores, _csv(("model", "id", "correct"), ("a", "1", "1"), ("b", "1", "0"))),
     "scores": Kind("s.csv", _scores, _csv(("method", "x", "y"), ("a", "1", "2"), ("b", "3", "4.5"))),
     "outputs' manifest": Kind("manifest.json", _manifest, **_json({"report.html": "report"})),

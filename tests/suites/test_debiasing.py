@@ -49,7 +49,7 @@ def measured(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     )
     found = {str(MetricName("test", name, "a")): COMPUTED[name](one) for name in entry.measured}
     found |= {str(MetricName("test", "accuracy", "a", g)): value for g, value in accuracy_of_groups(one).items()}
-    found |= derived.derive_values(debiasing._derived("test", entry, False), found)
+    found |= derived.derive_values(debiasing._derive("test", entry, False), found)
     return {name.split("/")[1]: value for name, value in found.items() if ":" not in name}
 
 

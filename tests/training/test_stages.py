@@ -173,11 +173,11 @@ WRONG: dict[str, tuple[type[Algorithm], int, str]] = {
     ),
     "a table of zeros": (
         _table({MAIN: StreamRequest(weights="often", replacement=True)}),
-        *(1, "the table 'often', by which images are to be drawn, is 0 for every image"),
+        *(1, "drawn by the table 'often': it is 0 for every image"),
     ),
     "a table of parts": (
         _table({MAIN: StreamRequest(weights="often")}, 0.5),
-        *(1, "the table 'often' has parts of images: a pass without replacement takes whole numbers"),
+        *(1, "drawn by the table 'often': it has parts of images, and a pass without replacement takes whole"),
     ),
     "an unknown view": (
         _table({MAIN: StreamRequest(views=(toys.View("jiter"),))}),

@@ -63,7 +63,7 @@ class FolderSource(Source):
 
         Reads no file; calls stat for each file, or for a sample of an unchanged tree.
         """
-        return self.images.mark(self._digest(self._sizes, *self._further()))
+        return self.images.mark(self._digest(self._sizes, *self._further_content()))
 
     def with_store(self, images: ImageStore) -> FolderSource:
         if self.images is images:
@@ -74,8 +74,8 @@ class FolderSource(Source):
             vars(source)["_sizes"] = self._sizes
         return source
 
-    def _further(self) -> tuple[bytes, ...]:
-        """Return what else the fingerprint depends on."""
+    def _further_content(self) -> tuple[bytes, ...]:
+        """Return what the fingerprint depends on besides names, labels and sizes."""
         return ()
 
     @property
@@ -91,23 +91,20 @@ class FolderSource(Source):
         if cached is not None:
             return cached.tobytes()
         starts = range(0, len(self.ids), 256)  # a task per file would cost more than its stat
-        with ThreadPoolExecutor(8) as pool:
-            try:
-                sizes = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(self._sizes_from, starts)])
-            except OSError as error:
-                raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
+        with report_unreadable(), ThreadPoolExecutor(8) as pool:
+            sizes = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(self._read_sizes, starts)])
         listing_cache.write_sizes(self.root, self.ids, sizes)
         return sizes.tobytes()
 
-    def _sizes_from(self, start: int) -> np.ndarray:
+    def _read_sizes(self, start: int) -> np.ndarray:
+        """Return the sizes of the 256 files from row `start` on."""
         names = self.ids[start : start + 256]
         return np.array([os.stat(f"{self.root}/{name}").st_size for name in names], dtype=np.int64)
 
 
 def class_folders(folder: Path) -> list[str]:
     """Return the names of the class folders, sorted. Raises UsageError if the folder is missing or has none."""
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
+    _refuse_missing(folder)
     with report_unreadable():
         classes = scan(folder).folders
         advice = f"; {UNPACK}" if has_shards(folder) else ""
@@ -144,8 +141,7 @@ def _refuse_classes(folder: Path, folders: Sequence[str], classes: Sequence[str]
 
 def open_flat(folder: Path, name: str) -> FolderSource:
     """Open all images below a folder, in any layout, as one class. Raises UsageError if there are none."""
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
+    _refuse_missing(folder)
     with report_unreadable():
         ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder).folders)))
     if not ids:
@@ -162,7 +158,7 @@ def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tupl
     """
     generator = np.random.default_rng([seed, 0x5A11])
     is_held, is_drawn = np.zeros((2, len(source)), dtype=bool)
-    for members, label in _members(source):
+    for members, label in _list_members(source):
         rows = generator.permutation(np.flatnonzero(members & ~is_drawn))
         total, already = int(members.sum()), int((members & is_held).sum())
         target = min(max(1, round(fraction * total)), total - 1)
@@ -174,7 +170,7 @@ def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tupl
     return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])
 
 
-def _members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
+def _list_members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
     """Yield (members [N] bool, name) of each class or, with several labels per image, of each label, the rarest first.
 
     The last item are the images without a label; its name is None.
@@ -188,10 +184,12 @@ def _members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
     yield counts_of_image == 0, None
 
 
-def _neighbours(folder: Path) -> str:
-    """List the folders beside a missing one, for the message about it."""
-    if not folder.parent.is_dir():
-        return ""
-    folders = [path.name for path in os.scandir(folder.parent) if os.path.isdir(path)]
-    names = sorted(filter(is_data, folders))
-    return f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"
+def _refuse_missing(folder: Path) -> None:
+    """Raise UsageError, with the folders beside it, for a folder that does not exist."""
+    if folder.is_dir():
+        return
+    neighbours = ""
+    if folder.parent.is_dir():
+        names = sorted(path.name for path in os.scandir(folder.parent) if path.is_dir() and is_data(path.name))
+        neighbours = f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"
+    raise UsageError(f"there is no folder {folder}{neighbours}")

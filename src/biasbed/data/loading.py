@@ -74,7 +74,7 @@ class Examples(Dataset[Any]):
     def __init__(self, plan: BatchPlan | InOrder, firsts: Mapping[int, int]) -> None:
         """firsts: as `first_indices` returns them."""
         self.streams, self.seed, self.stage = plan.streams, plan.seed, plan.stage
-        self.stream_numbers = {name: plan.number(name) for name in plan.streams}
+        self.stream_numbers = {name: plan.stream_number(name) for name in plan.streams}
         # By stream and part. A loader process has copies of the sources, so `id(source)` is of no use there.
         self.part_starts: dict[str, np.ndarray] = {}  # in the examples of all parts, one part after the other
         self.first_indices: dict[str, list[int]] = {}  # of the part's source
@@ -202,7 +202,7 @@ class Steps(Sampler[list[Key]]):
 
     def remaining(self) -> Iterator[int]:
         """Return the steps of the pass, in order."""
-        return filter(self.plan.usable, range(self.start, self.end))
+        return filter(self.plan.is_usable, range(self.start, self.end))
 
 
 class LoadedStep(NamedTuple):
@@ -241,7 +241,7 @@ class TrainLoader:
         for step, loaded in zip(self.steps.remaining(), loader_queues.receive(self.loader), strict=True):
             if isinstance(loaded, CorruptImage):
                 raise loaded
-            yield LoadedStep(step, self.plan.following(step), *loaded)
+            yield LoadedStep(step, self.plan.next_usable(step), *loaded)
 
 
 def unchanged(batch: Any) -> Any:

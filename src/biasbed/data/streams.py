@@ -64,10 +64,9 @@ def _column(source: Source, name: str) -> np.ndarray:
     """Return a column [N] to balance examples by. Raises UsageError if there is no such column."""
     refuse_unknown(name, BALANCED, f"examples can't be balanced by '{name}'")
     column: np.ndarray | None = getattr(source, name)
-    if column is None:
-        raise UsageError(f"'{source.name}' has no column '{name}' to balance examples by")
-    if column.ndim != 1:
-        raise UsageError(f"'{source.name}' has several labels per image: examples can't be balanced by '{name}'")
+    if column is None or column.ndim != 1:
+        problem = "has no such column" if column is None else "has several labels per image"
+        raise UsageError(f"examples can't be balanced by '{name}': '{source.name}' {problem}")
     return column
 
 
@@ -99,16 +98,19 @@ def weighted(part: Part, weights: np.ndarray, name: str) -> Part:
     """
     rows = part.rows_at(np.arange(len(part)))
     row_weights = weights[rows]
+    problem = ""
     if not np.isfinite(row_weights).all() or (row_weights < 0).any():
-        raise Failure(f"the table '{name}', by which images are to be drawn, has values that are no weights")
-    if not row_weights.any():
-        raise Failure(f"the table '{name}', by which images are to be drawn, is 0 for every image")
-    if part.by:
-        raise Failure(f"images can't be drawn by the table '{name}' and be balanced by {', '.join(part.by)}")
+        problem = "it has values that are no weights"
+    elif not row_weights.any():
+        problem = "it is 0 for every image"
+    elif part.by:
+        problem = f"they are balanced by {', '.join(part.by)}"
+    elif not part.replacement and (row_weights != row_weights.round()).any():
+        problem = "it has parts of images, and a pass without replacement takes whole numbers"
+    if problem:
+        raise Failure(f"images can't be drawn by the table '{name}': {problem}")
     if part.replacement:
         return replace(part, weights=row_weights)
-    if (row_weights != row_weights.round()).any():
-        raise Failure(f"the table '{name}' has parts of images: a pass without replacement takes whole numbers")
     return replace(part, rows=np.repeat(rows, row_weights.astype(np.int64)))
 
 
@@ -245,10 +247,10 @@ class BatchPlan:
         self.steps_per_epoch = streams[MAIN].steps_per_epoch
         self.orders: dict[str, list[Order]] = {}
         for name, stream in streams.items():
-            keys = [(seed, self.number(name), number, *self.stage) for number in range(len(stream.parts))]
+            keys = [(seed, self.stream_number(name), number, *self.stage) for number in range(len(stream.parts))]
             self.orders[name] = [part.order(key) for part, key in zip(stream.parts, keys, strict=True)]
 
-    def number(self, name: str) -> int:
+    def stream_number(self, name: str) -> int:
         """Return the number of a stream: streams draw independently even if they share a source."""
         return list(self.streams).index(name)
 
@@ -274,7 +276,7 @@ class BatchPlan:
 
     def _mix(self, keys: list[Key], name: str, step: int) -> list[Key]:
         """Shuffle the parts of a batch, so that a slice of the batch has images of all parts."""
-        seed = [self.seed, self.number(name), step, self.rank, 0xA1, *self.stage]
+        seed = [self.seed, self.stream_number(name), step, self.rank, 0xA1, *self.stage]
         return [keys[position] for position in np.random.default_rng(seed).permutation(len(keys))]
 
     def sizes(self, step: int) -> list[int]:
@@ -290,7 +292,7 @@ class BatchPlan:
         sizes = self.sizes(step)
         return sizes[self.rank] * self.world / sum(sizes)
 
-    def usable(self, step: int) -> bool:
+    def is_usable(self, step: int) -> bool:
         """Return True if every process gets enough examples, for example for batch statistics.
 
         Only the last step of an epoch may have too few examples, or may not be full as `drop_last` demands; then all
@@ -300,9 +302,9 @@ class BatchPlan:
         is_dropped = main.drop_last and sum(sizes) < main.batch_size
         return min(sizes) >= self.at_least and not is_dropped
 
-    def following(self, step: int) -> int:
+    def next_usable(self, step: int) -> int:
         """Return the next usable step."""
-        return step + 1 if self.usable(step + 1) else step + 2
+        return step + 1 if self.is_usable(step + 1) else step + 2
 
 
 class InOrder:
@@ -320,7 +322,7 @@ class InOrder:
         """Return the positions that a process reads, in the examples of all parts one after the other."""
         return range(rank, int(self.ends[-1]), self.world)
 
-    def number(self, name: str) -> int:
+    def stream_number(self, name: str) -> int:
         """Return 0, the number of the only stream."""
         return 0
 
@@ -331,10 +333,10 @@ class InOrder:
         rows = positions - np.array([0, *self.ends])[parts]
         return [Key(MAIN, part, row, 0) for part, row in zip(parts.tolist(), rows.tolist(), strict=True)]
 
-    def usable(self, step: int) -> bool:
+    def is_usable(self, step: int) -> bool:
         """Return True: every step is usable."""
         return True
 
-    def following(self, step: int) -> int:
+    def next_usable(self, step: int) -> int:
         """Return the next step."""
         return step + 1

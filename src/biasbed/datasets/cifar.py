@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -88,17 +88,24 @@ def _read_batches(
     versions: (size, time) of each file, so that unchanged files are read once.
     """
     classes = CLASSES[classes_of]
-    images, labels, ids = [], [], []
-    for path in files:
-        pixels, y = _read_batch(path, key, len(classes))
-        images.append(pixels)
-        labels.append(y)
-        ids += [f"{path.name}/{row:05}" for row in range(len(y))]
-    return MemorySource(name=name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images))
+    batches = [_read_batch(path, key, len(classes)) for path in files]
+    ids: list[str] = []
+    for path, batch in zip(files, batches, strict=True):
+        ids += [f"{path.name}/{row:05}" for row in range(len(batch.labels))]
+    y = np.concatenate([batch.labels for batch in batches])
+    images = np.concatenate([batch.images for batch in batches])
+    return MemorySource(name=name, classes=classes, y=y, ids=ids, images=images)
 
 
-def _read_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a file's images [n,3,32,32] uint8 and labels [n] int64. Raises UsageError if it is no batch of CIFAR."""
+class BatchFile(NamedTuple):
+    """Content of a file."""
+
+    images: np.ndarray  # [n,3,32,32] uint8
+    labels: np.ndarray  # [n] int64
+
+
+def _read_batch(path: Path, key: str, classes: int) -> BatchFile:
+    """Read a file. key: of the labels in it. Raises UsageError if it is no batch of CIFAR with so many classes."""
     try:
         with open_regular(path) as file:
             batch = _PlainUnpickler(file, encoding="latin1").load()
@@ -108,7 +115,7 @@ def _read_batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndar
     fits = images.dtype == np.uint8 and images.shape == (len(labels), 3 * SIDE * SIDE) and len(labels)
     if not fits or not 0 <= labels.min() <= labels.max() < classes:
         raise UsageError(f"{path} is no batch of CIFAR: images of {3 * SIDE * SIDE} bytes and labels below {classes}")
-    return images.reshape(-1, 3, SIDE, SIDE), labels
+    return BatchFile(images.reshape(-1, 3, SIDE, SIDE), labels)
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -208,7 +215,7 @@ class CorruptedArrays(OnDisk):
         if missing:
             here = len(names) - len(missing)
             self.refuse(folder, f"{here} of {len(names)} files are there, {listed(missing, 5)} missing")
-        y = self._labels(folder)
+        y = self._read_labels(folder)
         files = tuple(folder / f"{name}.npy" for name in self.corruptions)
         for path in files:
             self._refuse_shape(path, len(y))
@@ -243,18 +250,19 @@ class CorruptedArrays(OnDisk):
     def _is_in(self, folder: Path) -> bool:
         return any((folder / f"{name}.npy").is_file() for name in self.corruptions)
 
-    def _labels(self, folder: Path) -> np.ndarray:
+    def _read_labels(self, folder: Path) -> np.ndarray:
         """Read the labels [5 n] int64, which must be the same for every severity."""
         path = folder / "labels.npy"
         labels = _map_array(path)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % len(SEVERITIES):
-            raise UsageError(f"{path} is {labels.dtype} {list(labels.shape)}: expected labels of five times n images")
+        classes = len(CLASSES[self.classes_of])
+        has_shape = labels.ndim == 1 and len(labels) > 0 and len(labels) % len(SEVERITIES) == 0
+        if not has_shape or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < classes:
+            raise UsageError(
+                f"{path} is {labels.dtype} {list(labels.shape)}: expected labels of 5 x n images, below {classes}"
+            )
         by_severity = np.asarray(labels).reshape(len(SEVERITIES), -1)
         if (by_severity != by_severity[0]).any():
             raise UsageError(f"{path}: the five severities have other labels, so that they are not of the same images")
-        classes = len(CLASSES[self.classes_of])
-        if not 0 <= by_severity.min() <= by_severity.max() < classes:
-            raise UsageError(f"{path}: labels are {by_severity.min()} to {by_severity.max()}, of {classes}")
         return np.asarray(labels, dtype=np.int64)
 
     def _refuse_shape(self, path: Path, images: int) -> None:

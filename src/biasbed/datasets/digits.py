@@ -150,7 +150,7 @@ def _sketch(rng: Generator, ink: Floats) -> Floats:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def _tints(rng: Generator, n: int, strength: float) -> Floats:
+def _draw_tints(rng: Generator, n: int, strength: float) -> Floats:
     """Draw random colours [n,3,1,1] of zero luminance and of norm at most `strength`."""
     luma = np.array((0.299, 0.587, 0.114))  # ITU-R BT.601
     tint = rng.standard_normal((n, 3))
@@ -169,9 +169,9 @@ def _render(rng: Generator, mask: Floats, pattern: Floats, faint: float) -> Byte
     weak = rng.uniform(size=(n, 1, 1, 1)) < faint
     contrast = np.where(weak, rng.uniform(0, 0.3, weak.shape), rng.uniform(0.6, 1, weak.shape))
     base = np.where(weak, rng.uniform(0, 1, weak.shape), rng.uniform(0.35, 0.65, weak.shape))
-    ground = (base + rng.uniform(0.2, 0.8, weak.shape)) % 1 + _tints(rng, n, 0.2)
-    figure = base + _tints(rng, n, 0.2) - ground
-    swing = SWING * contrast * (1 + _tints(rng, n, 0.5))
+    ground = (base + rng.uniform(0.2, 0.8, weak.shape)) % 1 + _draw_tints(rng, n, 0.2)
+    figure = base + _draw_tints(rng, n, 0.2) - ground
+    swing = SWING * contrast * (1 + _draw_tints(rng, n, 0.5))
     images = np.empty((n, 3, *mask.shape[1:]), np.uint8)
     for start in range(0, n, 256):  # in blocks that fit the cache
         at = slice(start, start + 256)
@@ -198,7 +198,7 @@ class _Recipe:
 
     part: str
     families: Mapping[str, Family]
-    pairing: str  # `own`: texture = class; `other`: every other class in turn; `any`: the families in turn
+    pairing: str  # texture of a class: `own`: its own; `other`: every other class's in turn; `any`: each in turn
     copies: int = 1  # images of each bitmap
     faint: float = 0.0  # share of images whose texture is weak
 
@@ -225,18 +225,18 @@ def digits(split: str, seed: int = 0, image_size: int = IMAGE_SIZE) -> MemorySou
     """Make one split of the suite, ordered by class; `bias` is the class of an image's texture, if it has one."""
     refuse_unknown(split, SPLITS, f"unknown split '{split}'")
     if split == "texture_train":
-        return _texture_split(split, seed, image_size)
+        return _make_texture_split(split, seed, image_size)
     if split in _DRAWINGS:
-        return _drawn_split(split, seed, image_size)
-    return _textured_split(split, seed, image_size, _TEXTURED[split])
+        return _make_drawn_split(split, seed, image_size)
+    return _make_textured_split(split, seed, image_size, _TEXTURED[split])
 
 
-def _textured_split(split: str, seed: int, size: int, recipe: _Recipe) -> MemorySource:
+def _make_textured_split(split: str, seed: int, size: int, recipe: _Recipe) -> MemorySource:
     """Make a split of figures with textures, as its recipe says."""
-    numbers = np.tile(draw_bitmaps(recipe.part, seed), recipe.copies)
+    numbers = np.tile(draw_bitmaps(recipe.part, seed), recipe.copies)  # of the bitmaps [10,n], a row per class
     indices = np.indices(numbers.shape)
     y, column = indices[0], indices[1]
-    family = y
+    family = y  # number of each image's texture
     if recipe.pairing == "other":
         family = (y + 1 + column % (len(CLASSES) - 1)) % len(CLASSES)
     elif recipe.pairing == "any":
@@ -265,7 +265,7 @@ def make_textured(
     return _make_source(split, np.indices(numbers.shape)[0].ravel(), images, numbers.ravel(), names, family.ravel())
 
 
-def _drawn_split(split: str, seed: int, size: int) -> MemorySource:
+def _make_drawn_split(split: str, seed: int, size: int) -> MemorySource:
     """Make a split of black drawings on white: silhouettes, edges or sketches of the test bitmaps."""
     rng = generator(split, seed)
     numbers = draw_bitmaps("test", seed)
@@ -276,7 +276,7 @@ def _drawn_split(split: str, seed: int, size: int) -> MemorySource:
     return _make_source(split, y, images, numbers.ravel(), [split] * len(y), None)
 
 
-def _texture_split(split: str, seed: int, size: int) -> MemorySource:
+def _make_texture_split(split: str, seed: int, size: int) -> MemorySource:
     """Make the split of blotches with textures, without any digit."""
     rng = generator(split, seed)
     y = np.repeat(np.arange(len(CLASSES)), COPIES * PARTS["train"])

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from biasbed.datasets.biased import (
     refuse_too_few,
 )
 from biasbed.datasets.metadata_csv import TableSource, check_files
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError
 from biasbed.system.csv_tables import read_rows
 
 CLASSES = ("young", "old")
@@ -53,34 +53,35 @@ class BFFHQ(OnDisk, BiasedData):
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder, share = self.folder(data_dir), request.severity_or(SEVERITY)
-        there = self._severities(folder)
-        if share not in there:
-            severities = ", ".join(f"{value:g}" for value in there)
+        folders = self._find_severities(folder)
+        if share not in folders:
+            severities = ", ".join(f"{value:g}" for value in folders)
             raise UsageError(
                 f"data.severity={share:g}: {folder} has {severities} % only, each in a folder <percent>pct"
             )
-        train = self._part(folder, there[share], self.name)
-        validation, test = (self._part(folder, part, f"{self.name}_{name}") for part, name in _BESIDE.items())
+        train = self._open_part(folder, folders[share], self.name)
+        validation, test = (self._open_part(folder, part, f"{self.name}_{name}") for part, name in _BESIDE.items())
         return Division(train, validation, test, share)
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        parts = {part: self._part(folder, part, part) for part in (*self._severities(folder).values(), *_BESIDE)}
+        folders = (*self._find_severities(folder).values(), *_BESIDE)
+        parts = {part: self._open_part(folder, part, part) for part in folders}
         ids = itertools.chain.from_iterable(source.ids for source in parts.values())
-        source = _source(folder, self.name, list(ids))
+        source = _open_named(folder, self.name, list(ids))
         remarks = tuple(f"{part} has {describe_counts(source_of_part)}" for part, source_of_part in parts.items())
         return Contents.from_source(source, folder, remarks=remarks)
 
     def _is_in(self, folder: Path) -> bool:
-        return bool(self._severities(folder))
+        return bool(self._find_severities(folder))
 
-    def _severities(self, folder: Path) -> dict[float, str]:
+    def _find_severities(self, folder: Path) -> dict[float, str]:
         """Return the folder of each severity in percent, in order."""
         with report_unreadable():
             matches = [re.fullmatch(r"(\d+(?:\.\d+)?)pct", name) for name in scan(folder).folders]
         return dict(sorted((float(match[1]), match[0]) for match in matches if match))
 
-    def _part(self, folder: Path, part: str, name: str) -> FolderSource:
+    def _open_part(self, folder: Path, part: str, name: str) -> FolderSource:
         """Open the images below a folder. Raises UsageError if there are none, or if a name contradicts its folder."""
         if not (folder / part).is_dir():
             self.refuse(folder, f"there is no folder {part}/")
@@ -88,7 +89,7 @@ class BFFHQ(OnDisk, BiasedData):
             ids = images_below(folder, [part])[0]
         if not ids:
             self.refuse(folder, f"no images below {part}/")
-        source = _source(folder, name, ids)
+        source = _open_named(folder, name, ids)
         assert source.bias is not None
         for identifier, is_aligned in zip(ids, (source.bias == source.y).tolist(), strict=True):
             if identifier.split("/")[1] == ("conflict" if is_aligned else "align"):
@@ -99,7 +100,7 @@ class BFFHQ(OnDisk, BiasedData):
 _BESIDE = {"valid": VALIDATION, "test": TEST}
 
 
-def _source(folder: Path, name: str, ids: list[str]) -> FolderSource:
+def _open_named(folder: Path, name: str, ids: list[str]) -> FolderSource:
     """Open images with the labels in their names. Raises UsageError for other names."""
     matches = [NAMED.search(identifier) for identifier in ids]
     labels = [(int(match[1]), int(match[2])) for match in matches if match]
@@ -117,6 +118,14 @@ class Sizes:
     train: int = 9_000
     validation: int = 1_000
     test: int = 1_000
+
+
+class LabelledFace(NamedTuple):
+    """Face of a table. label, bias: positions in `CLASSES`."""
+
+    image: str  # path below the folder
+    label: int
+    bias: int
 
 
 class ComposedBFFHQ(OnDisk, BiasedData):
@@ -177,27 +186,25 @@ class ComposedBFFHQ(OnDisk, BiasedData):
 
     def _open_all(self, folder: Path) -> TableSource:
         """Open all images of the two classes. Raises UsageError if the table is wrong or a file is missing."""
-        rows = sorted((posixpath.normpath(name), y, bias) for name, y, bias in self._rows(folder))
-        ids = [identifier for identifier, _, _ in rows]
-        if not rows:
-            raise UsageError(f"{folder / self.file} has nobody of {_AGES}")
+        faces = sorted(face._replace(image=posixpath.normpath(face.image)) for face in self._read_faces(folder))
+        ids = [face.image for face in faces]
+        if not faces:
+            ages = " or ".join(f"{low} to {high} years" for low, high in AGES.values())
+            raise UsageError(f"{folder / self.file} has nobody of {ages}")
         check_files(folder, self.file, ids)
-        y, bias = np.array([labels for _, *labels in rows], dtype=np.int64).T
+        y, bias = np.array([(face.label, face.bias) for face in faces], dtype=np.int64).T
         return TableSource(name=self.name, classes=CLASSES, y=y, bias=bias, ids=ids, root=folder)
 
-    def _rows(self, folder: Path) -> Iterator[tuple[str, int, int]]:
-        """Yield (image, class, bias) of the faces whose age belongs to a class."""
+    def _read_faces(self, folder: Path) -> Iterator[LabelledFace]:
+        """Yield the faces whose age belongs to a class."""
         for line, row in read_rows(folder / self.file, ("image", "age", "gender")):
-            where, gender = f"{folder / self.file}, line {line}", row["gender"].lower()
-            if gender not in GENDERS:
-                raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {listed(list(GENDERS), 5)}")
             try:
-                age = int(float(row["age"]))
-            except (ValueError, OverflowError):
-                raise UsageError(f"{where}: expected an age in years, not '{row['age']}'") from None
+                age, gender = int(float(row["age"])), GENDERS[row["gender"].lower()]
+            except (KeyError, ValueError, OverflowError):
+                raise UsageError(
+                    f"{folder / self.file}, line {line}: expected an age in years and {' or '.join(GENDERS)}, not "
+                    f"'{row['age']}' and '{row['gender']}'"
+                ) from None
             for number, label in enumerate(CLASSES):
                 if AGES[label][0] <= age <= AGES[label][1]:
-                    yield row["image"], number, GENDERS[gender]
-
-
-_AGES = " or ".join(f"{low} to {high} years" for low, high in AGES.values())
+                    yield LabelledFace(row["image"], number, gender)

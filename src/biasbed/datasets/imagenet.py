@@ -201,7 +201,7 @@ class ImageNetReaL(ImageNet):
     files = ("real.json", "imagenet/real.json", "imagenet/val/real.json", "reassessed-imagenet/real.json")
 
     def find(self, data_dir: Path) -> Path | None:
-        return super().find(data_dir) if self._labels_in(data_dir) else None
+        return super().find(data_dir) if self._find_labels(data_dir) else None
 
     def describe_missing(self, data_dir: Path) -> str:
         if ImageNet().find(data_dir) is None:
@@ -209,12 +209,12 @@ class ImageNetReaL(ImageNet):
         return f"'{self.name}' is not in {data_dir}: {self.files[0]} is missing; where to get it: {self.release.source}"
 
     def open(self, data_dir: Path) -> FolderSource:
-        path = self._labels_in(data_dir)
+        path = self._find_labels(data_dir)
         if path is None:
             raise MissingData(self.describe_missing(data_dir))
-        labels = self._labels(path)
+        labels = self._read_labels(path)
         source = ImageNet().open(data_dir)
-        numbers = [self._number(name, len(labels), source.root) for name in source.ids]
+        numbers = [self._find_number(name, len(labels), source.root) for name in source.ids]
         accepted = np.zeros((len(source), len(source.classes)), dtype=bool)
         for row, number in enumerate(numbers):
             accepted[row, labels[number]] = True
@@ -222,24 +222,24 @@ class ImageNetReaL(ImageNet):
         labelled_source = replace(source, accepted=accepted, y=first)
         return labelled_source.subset(np.flatnonzero(accepted.any(axis=1)), self.name)
 
-    def _labels_in(self, data_dir: Path) -> Path | None:
+    def _find_labels(self, data_dir: Path) -> Path | None:
         return next((data_dir / name for name in self.files if (data_dir / name).is_file()), None)
 
-    def _labels(self, path: Path) -> list[list[int]]:
+    def _read_labels(self, path: Path) -> list[list[int]]:
         """Read the list of labels of each validation image, by its number. Raises UsageError if the file has none."""
+        valid = range(len(imagenet_classes()))
         try:
             labels = read_json(path, MANY_PARTS)
+            are_lists = isinstance(labels, list) and all(isinstance(numbers, list) for numbers in labels)
+            numbers = itertools.chain.from_iterable(labels) if are_lists else [None]
+            if not all(isinstance(number, int) and number in valid for number in numbers):
+                raise ValueError
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no JSON"
-            raise UsageError(f"can't read {path}: {reason}; get it again") from None
-        valid = range(len(imagenet_classes()))
-        are_lists = isinstance(labels, list) and all(isinstance(numbers, list) for numbers in labels)
-        numbers = itertools.chain.from_iterable(labels) if are_lists else [None]
-        if not all(isinstance(number, int) and number in valid for number in numbers):
-            raise UsageError(f"{path}: expected a list with the labels, 0 to {valid[-1]}, of each validation image")
+            expected = f"it is no JSON with a list of the labels, 0 to {valid[-1]}, of each validation image"
+            raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or expected}") from None
         return list(labels)
 
-    def _number(self, name: str, count: int, folder: Path) -> int:
+    def _find_number(self, name: str, count: int, folder: Path) -> int:
         """Return the index of a validation image in the list."""
         match = re.search(r"_val_(\d{8})\.", name)
         if match is None or not 1 <= int(match[1]) <= count:

@@ -10,7 +10,7 @@ import os
 import posixpath
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 class TableSource(FolderSource):
     """Images in files with labels and biases from a table."""
 
-    def _further(self) -> tuple[bytes, ...]:
+    def _further_content(self) -> tuple[bytes, ...]:
         assert self.bias is not None
         return (self.bias.astype(np.int64).tobytes(),)
 
@@ -69,7 +69,7 @@ class TableData(OnDisk, BiasedData):
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder = self.folder(data_dir)
-        train, validation, test = self._divided(folder)
+        train, validation, test = self._open_parts(folder)
         assert train.bias is not None
         share = 100 * float((train.bias != train.y).mean())
         if request.severity is not None and abs(share - request.severity) > CLOSE * request.severity:
@@ -81,11 +81,11 @@ class TableData(OnDisk, BiasedData):
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        rows = self._checked(folder)
-        source = self._part(folder, rows)
+        rows = self._read_checked(folder)
+        source = self._open_part(folder, rows)
         splits = {SPLITS[row.split.lower()] for row in rows}
         parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
-        remarks = tuple(f"{part} has {describe_counts(self._part(folder, rows, part))}" for part in parts)
+        remarks = tuple(f"{part} has {describe_counts(self._open_part(folder, rows, part))}" for part in parts)
         return Contents.from_source(source, folder, differences=self.release.compare(len(source)), remarks=remarks)
 
     def rows(self, folder: Path) -> Iterator[Row]:
@@ -97,26 +97,22 @@ class TableData(OnDisk, BiasedData):
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
 
-    def _divided(self, folder: Path) -> list[TableSource]:
+    def _open_parts(self, folder: Path) -> list[TableSource]:
         """Open the images that train, validate and test. Raises UsageError if the table doesn't fit."""
-        rows = self._checked(folder)
-        parts = [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
+        rows = self._read_checked(folder)
+        parts = [self._open_part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
         missing = sorted(set(range(len(parts[0].classes))) - set(parts[0].y.tolist()))
         if missing:
             names = listed([parts[0].classes[label] for label in missing], 5)
             raise UsageError(f"{folder / self.file} has no image of {names} with the split '{TRAIN}'")
         return parts
 
-    def _part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
+    def _open_part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
         """Open the images of one part, or all, in the order of the rows. Raises UsageError if the table doesn't fit."""
         classes = tuple(dict.fromkeys(self.labels.values())) or tuple(sorted({row.label for row in rows}))
         number = {name: label for label, name in enumerate(classes)}
         labels = self.labels or {name: name for name in classes}
         suggested = self.biases or labels
-        for row in rows:
-            if row.bias not in suggested:
-                hint = "the class that the image's shortcut suggests" if not self.biases else listed(list(suggested), 5)
-                raise UsageError(f"{self._at(folder, row)}: unknown bias '{row.bias}': expected {hint}")
         chosen = [row for row in rows if not part or SPLITS[row.split.lower()] == part]
         if not chosen:
             raise UsageError(f"{folder / self.file} has no image with the split '{part}'")
@@ -129,30 +125,33 @@ class TableData(OnDisk, BiasedData):
             root=folder,
         )
 
-    def _checked(self, folder: Path) -> list[Row]:
-        """Return all rows, sorted by image. Raises UsageError if a row is wrong; the bias is not checked here."""
+    def _read_checked(self, folder: Path) -> list[Row]:
+        """Return all rows, sorted by image. Raises UsageError if a row is wrong, or a file is missing."""
         rows = list(self.rows(folder))
+        labels = self.labels or {row.label for row in rows}
         for row in rows:
-            if row.split.lower() not in SPLITS:
-                hint = nearest(row.split, [TRAIN, VALIDATION, TEST])
-                raise UsageError(f"{self._at(folder, row)}: unknown split '{row.split}'{hint}")
-            if self.labels and row.label not in self.labels:
-                raise UsageError(
-                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {listed(list(self.labels), 5)}"
-                )
-            path = PurePosixPath(row.image)
-            if not row.label or path.is_absolute() or ".." in path.parts or path.suffix.lower() not in EXTENSIONS:
-                raise UsageError(
-                    f"{self._at(folder, row)}: expected a class and the path of an image below that folder, not "
-                    f"'{row.label}' and '{row.image}'"
-                )
+            problem = self._find_problem(row, labels)
+            if problem:
+                raise UsageError(f"{folder / self.file}, line {row.line}: {problem}")
         rows = sorted(row._replace(image=posixpath.normpath(row.image)) for row in rows)
         parts = [SPLITS[row.split.lower()] for row in rows]
         check_files(folder, self.file, [row.image for row in rows], parts)
         return rows
 
-    def _at(self, folder: Path, row: Row) -> str:
-        return f"{folder / self.file}, line {row.line}"
+    def _find_problem(self, row: Row, labels: Collection[str]) -> str:
+        """Return what is wrong with a row, as text; empty if nothing is. labels: classes, in the table's words."""
+        if row.split.lower() not in SPLITS:
+            return f"unknown split '{row.split}'{nearest(row.split, [TRAIN, VALIDATION, TEST])}"
+        if row.label not in labels:
+            return f"unknown class '{row.label}': expected {listed(list(labels), 5)}"
+        path = PurePosixPath(row.image)
+        if not row.label or path.is_absolute() or ".." in path.parts or path.suffix.lower() not in EXTENSIONS:
+            expected = "a class and the path of an image below that folder"
+            return f"expected {expected}, not '{row.label}' and '{row.image}'"
+        if row.bias not in (self.biases or labels):
+            hint = listed(list(self.biases), 5) if self.biases else "the class that the image's shortcut suggests"
+            return f"unknown bias '{row.bias}': expected {hint}"
+        return ""
 
 
 def check_files(folder: Path, table: str, names: Sequence[str], parts: Sequence[str] | None = None) -> None:

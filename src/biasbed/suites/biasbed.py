@@ -39,7 +39,7 @@ class StandardSet:
     """One of the ten test sets."""
 
     data: DataSet
-    natural: bool  # photographs of any size; False: stimuli of 224 pixels
+    are_photographs: bool  # of any size; False: stimuli of 224 pixels
     source_images: str | None = None  # sets with the same name here show the same objects
     made_by: str | None = None  # training data that are made in the same way, as `prepare` calls them
 
@@ -124,23 +124,24 @@ class BiasBed(FileSuite[BiasBedSettings]):
         """Return the suite with its images open. Raises UsageError if images that the settings name are missing."""
         config, root = self.config, self.data_root
         tests = self._open_tests(root)
-        images = _training_images(config, root)
-        transform, description = _preprocessing(config, images is not None and images.name == "imagenet")
+        images = _open_training_images(config, root)
+        transform, description = _make_transform(config, images is not None and images.name == "imagenet")
         held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=description)
         suite = self.of_files(imagenet_classes(), tuple(tests.sets.values()), images, held_out)
         training = {**suite.training, **published_copies(root, suite.training)}
-        return replace(suite, training=training, left_out=tests.left_out, remarks=_count_remarks(tests.sets, images))
+        return replace(suite, training=training, left_out=tests.left_out, remarks=_describe_counts(tests.sets, images))
 
     def _open_tests(self, root: Path) -> OpenTests:
         """Return the test sets. Raises MissingData if one that the settings name is missing, or if all are."""
         open_data = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images serve up to four sets
         tests = OpenTests({}, {})
         for name in choose(TEST_SETS, self.config.sets):
-            source = _open_images(self.store, root, name, open_data)
-            if isinstance(source, str):  # the reason why there are none
-                tests.left_out[name] = source
+            try:
+                source = _open_images(self.store, root, name, open_data)
+            except MissingData as missing:
+                tests.left_out[name] = str(missing)
             else:
-                tests.sets[name] = _evaluation_set(self.config, name, source)
+                tests.sets[name] = _make_set(self.config, name, source)
         if tests.left_out and self.config.sets != "auto":
             raise MissingData("; ".join(tests.left_out.values()))
         if not tests.sets:
@@ -148,24 +149,24 @@ class BiasBed(FileSuite[BiasBedSettings]):
         return tests
 
 
-def _count_remarks(tests: Mapping[str, EvaluationSet], images: FolderSource | None) -> tuple[str, ...]:
+def _describe_counts(tests: Mapping[str, EvaluationSet], images: FolderSource | None) -> tuple[str, ...]:
     """Return a line about each data set whose number of images differs from its release."""
     remarks = []
     for name, test in tests.items():
-        remarks += _count_remark(name, len(test.source), TEST_SETS[name].data.release.images)
+        remarks += _describe_count(name, len(test.source), TEST_SETS[name].data.release.images)
     if images is not None:
-        remarks += _count_remark(f"training set {images.name}", len(images), TRAINING[images.name].release.images)
+        remarks += _describe_count(f"training set {images.name}", len(images), TRAINING[images.name].release.images)
     return tuple(remarks)
 
 
-def _count_remark(name: str, images: int, released: int) -> list[str]:
+def _describe_count(name: str, images: int, released: int) -> list[str]:
     return [] if images == released else [f"{name} has {images:,} images, its release {released:,}"]
 
 
 # --- training and validation ------------------------------------------------------------------------------------------
 
 
-def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None:
+def _open_training_images(config: BiasBedSettings, root: Path) -> FolderSource | None:
     """Return all images of the training set; None with train=none."""
     name = {"auto": "imagenet"}.get(config.train, config.train)
     if name == "none":
@@ -200,34 +201,32 @@ def _open_copies(data: DataSet, root: Path, name: str, originals: Callable[[], S
 # --- test sets --------------------------------------------------------------------------------------------------------
 
 
-def _open_images(
-    store: PreparedStore, root: Path, name: str, open_data: Callable[[str], FolderSource]
-) -> FolderSource | str:
-    """Return a set's images, on disk or prepared from ImageNet's validation images; else why there are none."""
+def _open_images(store: PreparedStore, root: Path, name: str, open_data: Callable[[str], FolderSource]) -> FolderSource:
+    """Return a set's images, on disk or prepared from ImageNet's validation images. Raises MissingData without any."""
     standard_set = TEST_SETS[name]
     data, made_by = standard_set.data, standard_set.made_by
     if data.find(root) is not None:
         return open_data(name)
     if made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
-        return data.describe_missing(root)
+        raise MissingData(data.describe_missing(root))
     originals = open_data("imagenet")
     manifest = ImagesManifest.read(store.images(originals, made_by))
     if manifest is None or not manifest.complete:
-        return f"{data.describe_missing(root)}; or prepare it: {store.hint(made_by, split='imagenet')}"
+        raise MissingData(f"{data.describe_missing(root)}; or prepare it: {store.hint(made_by, split='imagenet')}")
     return replace(store.open_images(originals, made_by, originals), name=name)
 
 
-def _evaluation_set(config: BiasBedSettings, name: str, source: FolderSource) -> EvaluationSet:
+def _make_set(config: BiasBedSettings, name: str, source: FolderSource) -> EvaluationSet:
     """Return a set of the suite with its preprocessing, label map and measures."""
     standard_set = TEST_SETS[name]
     # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
-    natural = standard_set.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
-    transform, description = _preprocessing(config, natural)
+    as_photographs = standard_set.are_photographs or (name == "stylized_imagenet" and config.preprocess.crop_first)
+    transform, description = _make_transform(config, as_photographs)
     return EvaluationSet(
         name,
         source,
         transform,
-        label_map=_label_map(name, source.classes, config),
+        label_map=_choose_label_map(name, source.classes, config),
         measures=EvaluationSet.measures if source.bias is None else CUE_MEASURES,
         made_by=standard_set.made_by,
         source_images=standard_set.source_images,
@@ -235,7 +234,7 @@ def _evaluation_set(config: BiasBedSettings, name: str, source: FolderSource) ->
     )
 
 
-def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> LabelMap:
+def _choose_label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> LabelMap:
     """Return the map from ImageNet's 1000 classes to the set's."""
     if classes == imagenet_classes():
         return IDENTITY
@@ -243,8 +242,8 @@ def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> 
     return sixteen(config.categories) if subset is None else replace(subset, name=f"{name}-{len(classes)}")
 
 
-def _preprocessing(config: BiasBedSettings, natural: bool) -> tuple[transforms.Transform, str]:
-    """Return the transform and its description."""
-    if natural:
+def _make_transform(config: BiasBedSettings, as_photographs: bool) -> tuple[transforms.Transform, str]:
+    """Return the transform of photographs, or of stimuli, and its description."""
+    if as_photographs:
         return transforms.make_photo_transform(config.image_size, config.preprocess)
     return transforms.make_stimulus_transform(config.image_size, config.stimuli)

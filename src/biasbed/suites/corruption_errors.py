@@ -61,20 +61,20 @@ def derivations(
 
 
 def headline(
-    setting: CorruptionError | Literal["auto"], name: str, why_not: str, clean: bool, clean_name: str
+    setting: CorruptionError | Literal["auto"], name: str, why_no_mce: str, has_clean: bool, clean_name: str
 ) -> CorruptionError:
     """Return the headline measure of a set of corruptions. Raises UsageError if the set can't have the one chosen.
 
-    why_not: the reason why AlexNet's errors don't apply; empty if they do. clean: the set `clean_name` of the images
-    without corruptions is tested too.
+    why_no_mce: the reason why AlexNet's errors don't apply; empty if they do. has_clean: the set `clean_name` of the
+    images without corruptions is tested too.
     """
-    if setting == MEAN_ERROR or (setting == "auto" and why_not):
+    if setting == MEAN_ERROR or (setting == "auto" and why_no_mce):
         return MEAN_ERROR
-    if why_not:
+    if why_no_mce:
         raise UsageError(
             f"corruption_error={setting}: AlexNet's errors are those on all of the released ImageNet-C, and '{name}' "
-            f"{why_not}; mean_error is there for every set"
+            f"{why_no_mce}; mean_error is there for every set"
         )
-    if setting == "relative_mce" and not clean:
+    if setting == "relative_mce" and not has_clean:
         raise UsageError(f"corruption_error=relative_mce: it takes the accuracy on '{clean_name}', which is not tested")
     return MCE if setting == "auto" else setting

@@ -143,9 +143,9 @@ class Debiasing(Suite[DebiasingSettings]):
         Raises UsageError if images are missing, or a part has no aligned or no conflicting ones.
         """
         config, data = self.config, self.data_set
-        parts = self._parts()
+        parts = self._divide_images()
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
-        validation, test = map(self._set, names, (parts.validation, parts.test))
+        validation, test = map(self._make_set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
         is_labelled, images = train.bias is not None, (train, validation.source, test.source, parts.validation_half)
         if validation.source.bias is not None:
@@ -165,9 +165,9 @@ class Debiasing(Suite[DebiasingSettings]):
             fingerprint=record.digest([source.fingerprint() for source in images if source is not None]),
             store=self.store,
             cell=record.slug(f"{data.name}-{parts.severity:g}{_cell_suffix(config.data)}"),
-            derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
-            counts=_counts(train, validation, test),
-            recount=lambda suite: _counts(suite.source(data.name), *suite.validation, *suite.sets),
+            derivations=(*_derive("val", validation, is_labelled), *_derive("test", test, is_labelled)),
+            counts=_count_images(train, validation, test),
+            recount=lambda suite: _count_images(suite.source(data.name), *suite.validation, *suite.sets),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
             selection_rules=rules,
@@ -175,15 +175,17 @@ class Debiasing(Suite[DebiasingSettings]):
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
 
-    def _parts(self) -> Division:
-        """Return the images that the settings ask for. Raises UsageError for a setting of other data sets."""
+    def _divide_images(self) -> Division:
+        """Return the images that the settings ask for, in parts. Raises UsageError for a setting of other data sets."""
         settings, data = self.config.data, self.data_set
+        problem = ""
         if settings.colour_noise != COLOUR_NOISE and not data.is_coloured:
-            noise = f"data.colour_noise={settings.colour_noise:g}"
-            raise UsageError(f"{noise}: the images of '{data.name}' are not coloured here")
-        if settings.corruption_severity != CORRUPTION and not data.is_corrupted:
+            problem = f"data.colour_noise={settings.colour_noise:g}: the images of '{data.name}' are not coloured here"
+        elif settings.corruption_severity != CORRUPTION and not data.is_corrupted:
             severity = f"data.corruption_severity={settings.corruption_severity}"
-            raise UsageError(f"{severity}: the images of '{data.name}' are not corrupted here")
+            problem = f"{severity}: the images of '{data.name}' are not corrupted here"
+        if problem:
+            raise UsageError(problem)
         request = DivisionRequest(
             None if settings.severity == "auto" else float(settings.severity),
             settings.seed,
@@ -196,7 +198,7 @@ class Debiasing(Suite[DebiasingSettings]):
         parts = data.parts(self.data_root if isinstance(data, OnDisk) else Path(), request)
         return biased.halve_validation(parts, settings.seed) if settings.halve_validation else parts
 
-    def _set(self, name: str, source: Source) -> EvaluationSet:
+    def _make_set(self, name: str, source: Source) -> EvaluationSet:
         is_labelled = source.bias is not None
         return EvaluationSet(
             name,
@@ -237,14 +239,14 @@ def _data_set_name(train: str) -> str:
     return EMBEDDED if train == "auto" else train
 
 
-def _counts(train: Source, validation: EvaluationSet, test: EvaluationSet) -> dict[str, int]:
+def _count_images(train: Source, validation: EvaluationSet, test: EvaluationSet) -> dict[str, int]:
     """Return the numbers of aligned and conflicting images: of each training class, and of each evaluation set."""
     counts: dict[str, int] = {}
     if train.bias is not None:
         for label, name in enumerate(record.slugs(train.classes).values()):
             biases = train.bias[train.y == label]
             for kind, images in ((ALIGNED, biases == label), (CONFLICTING, biases != label)):
-                counts[_training_count(test.block, f"{name}-{kind}")] = int(images.sum())
+                counts[_name_training_count(test.block, f"{name}-{kind}")] = int(images.sum())
     for phase, evaluation_set in (("val", validation), ("test", test)):
         source = evaluation_set.source
         if source.bias is not None:
@@ -254,12 +256,12 @@ def _counts(train: Source, validation: EvaluationSet, test: EvaluationSet) -> di
     return counts
 
 
-def _training_count(data_set: str, group: str) -> str:
+def _name_training_count(data_set: str, group: str) -> str:
     """Return the name of the number of a group's training images."""
     return str(MetricName("train", "images", record.slug(data_set), group))
 
 
-def _derived(phase: str, evaluation_set: EvaluationSet, is_labelled: bool) -> Iterator[Derived]:
+def _derive(phase: str, evaluation_set: EvaluationSet, is_labelled: bool) -> Iterator[Derived]:
     """Yield the values that follow from the accuracies of aligned and conflicting images, pooled and by class.
 
     They include `adjusted_accuracy`, which papers on group robustness call average accuracy: each group of the set is
@@ -295,5 +297,5 @@ def _derived(phase: str, evaluation_set: EvaluationSet, is_labelled: bool) -> It
     if is_labelled:
         weighted: list[str] = []
         for group in source.roles:
-            weighted += [metric("accuracy", group), _training_count(evaluation_set.block, group)]
+            weighted += [metric("accuracy", group), _name_training_count(evaluation_set.block, group)]
         yield value("adjusted_accuracy", "weighted_mean", *weighted)

@@ -56,14 +56,14 @@ def derive_values(
     derived: dict[str, float] = {}
     for declaration in declared:
         inputs = [metrics.get(name, derived.get(name)) for name in declaration.inputs_without(test_domains)]
-        references = _references(declaration, test_domains)
+        references = _select_references(declaration, test_domains)
         value = measures.derive(declaration.function, inputs, references, declaration.higher_is_better)
         if value is not None:
             derived[declaration.metric] = value
     return derived
 
 
-def _references(declaration: record.Derived, test_domains: Collection[str]) -> tuple[float, ...]:
+def _select_references(declaration: record.Derived, test_domains: Collection[str]) -> tuple[float, ...]:
     """Return the constants of the inputs that remain if these domains are held out."""
     references = declaration.references
     domains = declaration.training or [""] * len(references)
@@ -112,22 +112,29 @@ def list_metrics(set_record: record.SetRecord, phase: str) -> Iterator[str]:
 
 def check_protocol(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
     """Return the protocol. Raises UsageError if a value can't be derived, or a set's headline is given by nothing."""
-    suite, available = f"the suite '{protocol.suite}'", set(measured)
+    problem = next(_find_problems(protocol, set(measured)), "")
+    if problem:
+        raise UsageError(f"the suite '{protocol.suite}' {problem}")
+    return protocol
+
+
+def _find_problems(protocol: record.Protocol, available: set[str]) -> Iterator[str]:
+    """Yield what is wrong with a protocol, as ends of sentences. available: metrics; derived ones are added."""
     for metric in sorted(available):
         if record.parse_metric(metric) is None:
-            raise UsageError(f"{suite} measures '{metric}': names of sets, groups and conditions are of {LETTERS}")
+            yield f"measures '{metric}': names of sets, groups and conditions are of {LETTERS}"
     for declaration in protocol.derived:
-        if problem := _input_problem(declaration, available):
-            raise UsageError(f"{suite} derives {declaration.metric}{problem}")
+        problem = _find_input_problem(declaration, available)
+        if problem:
+            yield f"derives {declaration.metric}{problem}"
         available.add(declaration.metric)
     for set_record in protocol.sets:
         metric = str(record.MetricName("test", set_record.headline, set_record.name))
         if metric not in available:
-            raise UsageError(f"{suite} shows {metric} of the set '{set_record.name}', which nothing gives")
-    return protocol
+            yield f"shows {metric} of the set '{set_record.name}', which nothing gives"
 
 
-def _input_problem(declaration: record.Derived, available: Collection[str]) -> str:
+def _find_input_problem(declaration: record.Derived, available: Collection[str]) -> str:
     """Return why a value can't be derived from the available metrics, as the end of a sentence; empty if it can."""
     if declaration.phase not in ("val", "test") or record.parse_metric(declaration.metric) is None:
         return f": it should be val or test, a measure and a name, of {LETTERS}"

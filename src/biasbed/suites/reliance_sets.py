@@ -51,7 +51,7 @@ def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
     """
     names = config.reliance.sets
     if WORD in names:
-        names = tuple(member.name for member in suite.sets if member.counts and not _problem(member))
+        names = tuple(member.name for member in suite.sets if member.counts and not _find_problem(member))
     conflicts = {member.name for member in suite.sets if SHAPE_BIAS in member.measured}
     if names and conflicts.issuperset(names):
         raise UsageError(f"reliance.sets={','.join(names)}: these images have two cues; name a set of images with one")
@@ -59,7 +59,7 @@ def with_reliance(suite: OpenSuite, config: Config) -> OpenSuite:
     copies = ChangedCopies(
         "reliance.sets",
         WHOLE_SUFFIX if config.reliance.every_strength else SUFFIX,
-        _problem,
+        _find_problem,
         make=lambda original: reliance_set(original, config),
         derive=derivations,
     )
@@ -143,7 +143,7 @@ def derivations(reliance: EvaluationSet) -> Iterator[Derived]:
         yield value(f"{WORD}_{cue}", shown)
 
 
-def _problem(original: EvaluationSet) -> str:
+def _find_problem(original: EvaluationSet) -> str:
     """Return why no cue can be suppressed in a set's images, as text; empty if it can."""
     return find_common_problem(original, "cues are suppressed in 3")
 

@@ -167,7 +167,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         self._check_validation()
         tests, left_out = self._open_tests(root)
         images = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
-        suite = self.of_files(self._classes(tests), self._with_validation(root, tests), images, self._held_out)
+        suite = self.of_files(self._classes(tests), self._add_validation(root, tests), images, self._make_held_out)
         copies = published_copies(root, suite.training) if self.family == "imagenet" else {}
         return replace(
             suite,
@@ -181,7 +181,7 @@ class Robustness(FileSuite[RobustnessSettings]):
 
     def _open_tests(self, root: Path) -> OpenTests:
         """Return the test sets. Raises MissingData if one that the settings name is missing, or if all are."""
-        names = self._names()
+        names = self._choose_names()
         present = {name for name in names if SETS[name].data.find(root) is not None}
         missing = {name: SETS[name].data.describe_missing(root) for name in names if name not in present}
         if missing and self.config.sets != "auto":
@@ -191,10 +191,10 @@ class Robustness(FileSuite[RobustnessSettings]):
         sets = {}
         for name in names:
             if name in present:
-                sets[name] = self._set(name, SETS[name].data.open(root), present)
+                sets[name] = self._make_set(name, SETS[name].data.open(root), present)
         return OpenTests(sets, missing)
 
-    def _names(self) -> tuple[str, ...]:
+    def _choose_names(self) -> tuple[str, ...]:
         """Return the names of the sets to test, in order. Raises UsageError for one of other classes than the rest."""
         selected, family = self.config.sets, self.family
         names = choose(SETS, selected)
@@ -209,7 +209,7 @@ class Robustness(FileSuite[RobustnessSettings]):
                 )
         return names
 
-    def _set(self, name: str, source: Source, present: set[str]) -> EvaluationSet:
+    def _make_set(self, name: str, source: Source, present: set[str]) -> EvaluationSet:
         """Return an evaluation set. present: the names of all sets that are tested."""
         robust_set = SETS[name]
         transform, description = self._default_transform
@@ -219,7 +219,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             name,
             source,
             transform,
-            label_map=self._label_map(name, source),
+            label_map=self._choose_label_map(name, source),
             measures=robust_set.measures,
             headline=robust_set.headline,
             counts=robust_set.counts,
@@ -244,7 +244,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         headline = corruption_errors.headline(error, name, _why_no_mce(robust_set, source), clean in present, clean)
         return replace(evaluation_set, headline=headline)
 
-    def _held_out(self, source: Source) -> EvaluationSet:
+    def _make_held_out(self, source: Source) -> EvaluationSet:
         """Return the evaluation set of held-out training images, corrupted with `validation=train_extra`."""
         transform, description = self._default_transform
         plain = EvaluationSet("val", source, transform, preprocessing=description)
@@ -253,7 +253,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         corrupted_copy = corrupted_set(plain, self.config, self.store, EXTRAS, TRAIN_EXTRA)
         return replace(corrupted_copy, headline="", cadence=1)
 
-    def _label_map(self, name: str, source: Source) -> LabelMap:
+    def _choose_label_map(self, name: str, source: Source) -> LabelMap:
         """Return the map from the model's classes to the set's."""
         robust_set = SETS[name]
         if source.classes == CATEGORIES_16:
@@ -280,12 +280,12 @@ class Robustness(FileSuite[RobustnessSettings]):
                 f"pixels, and those of {self.family} have {cifar.SIDE} x {cifar.SIDE}"
             )
 
-    def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
+    def _add_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
         """Return the test sets, and the validation set if it is not among them."""
         name, sets = self.config.validation, list(tests.values())
         if name in self.held_out_words or name in tests or self.config.train == "none":
             return sets
-        return [*sets, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
+        return [*sets, replace(self._make_set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
 
     def _classes(self, tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
         if self.family == "imagenet":

@@ -84,7 +84,7 @@ class Reader:
                 continue
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
-            if not plan.usable(0):
+            if not plan.is_usable(0):
                 raise UsageError(self._explain_too_few(plan))
             steps = self.steps(stage, plan)
             if stage is not last and stage.share is None and steps > configured:

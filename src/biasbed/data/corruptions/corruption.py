@@ -54,7 +54,7 @@ class Corruption:
 
     def draw(self, rng: Rng, severity: int, shape: Sides = (SIDE, SIDE)) -> Any:
         """Draw the random numbers for one image of this height and width."""
-        self._refuse_shape(shape)
+        self._refuse_size(shape)
         return self.draws(rng, shape, self._constants(severity, shape))
 
     def apply(self, image: np.ndarray, draws: Any, severity: int) -> np.ndarray:
@@ -62,9 +62,8 @@ class Corruption:
 
         Raises UsageError for another type, an unknown severity or an unsupported size.
         """
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
-        self._refuse_shape(image.shape[:2])
+        refuse_other_arrays(image, self.name)
+        self._refuse_size(image.shape[:2])
         return self.function(image, draws, self._constants(severity, image.shape[:2]))
 
     def _constants(self, severity: int, shape: tuple[int, ...]) -> Constants:
@@ -72,7 +71,7 @@ class Corruption:
             raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
         return (self.at_32 if shape == (SMALL_SIDE, SMALL_SIDE) else self.parameters)[severity - 1]
 
-    def _refuse_shape(self, shape: tuple[int, ...]) -> None:
+    def _refuse_size(self, shape: tuple[int, ...]) -> None:
         if self.is_sized and shape not in ((SIDE, SIDE), (SMALL_SIDE, SMALL_SIDE)):
             size = " x ".join(map(str, reversed(shape)))
             defined = " and ".join(f"{side} x {side}" for side in (SIDE, SMALL_SIDE))
@@ -80,6 +79,12 @@ class Corruption:
                 f"{self.name} is defined for images of {defined} pixels, not of {size}: put Resize and "
                 f"CenterCrop({SIDE}) before it"
             )
+
+
+def refuse_other_arrays(image: np.ndarray, user: str) -> None:
+    """Raise UsageError unless the array is an image uint8 [H,W,3]. user: what takes it, for the message."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise UsageError(f"{user} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
 
 
 def import_opencv(user: str) -> Any:

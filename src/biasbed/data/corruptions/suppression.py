@@ -24,6 +24,7 @@ from biasbed.data.corruptions.corruption import (
     import_opencv,
     integers,
     nothing,
+    refuse_other_arrays,
     whole_levels,
 )
 from biasbed.errors import UsageError
@@ -61,8 +62,7 @@ class Suppression:
 
     def apply(self, image: np.ndarray, draws: Any, constants: Constants) -> np.ndarray:
         """Suppress the cue in an image uint8 [H,W,3]. Raises UsageError for another type, or without OpenCV."""
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
+        refuse_other_arrays(image, self.name)
         return self.function(image, draws, constants)
 
 

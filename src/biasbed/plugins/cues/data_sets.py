@@ -179,8 +179,8 @@ class WatermarkedSource(FolderSource):
 
     font: Path
 
-    def _further(self) -> tuple[bytes, ...]:
-        return (*super()._further(), hashlib.sha256(self.font.read_bytes()).digest())
+    def _further_content(self) -> tuple[bytes, ...]:
+        return (*super()._further_content(), hashlib.sha256(self.font.read_bytes()).digest())
 
 
 class ImageNetW(ImageNetWith):

@@ -40,7 +40,7 @@ class ComposedWaterbirds(Waterbirds):
                 + request.prepare("waterbirds")
             )
         self._refuse_renamed(folder, share, request.seed)
-        train, validation, test = self._divided(folder)
+        train, validation, test = self._open_parts(folder)
         return Division(train, validation, test, share, is_drawn=True)
 
     def contents(self, data_dir: Path) -> Contents:
@@ -52,15 +52,17 @@ class ComposedWaterbirds(Waterbirds):
         sources, files, remarks = {}, [], []
         differences = [f"{name} is begun, but not complete" for name in begun]
         for name in composed:
-            rows = self._checked(folder / name)
-            source = sources[name] = self._part(folder / name, rows)
+            rows = self._read_checked(folder / name)
+            source = sources[name] = self._open_part(folder / name, rows)
             files += [f"{name}/{image}" for image in source.ids]
             if len(source) != birds:
                 differences.append(f"{name} has {len(source):,} images; CUB-200-2011 has {birds:,}")
             splits = {SPLITS[row.split.lower()] for row in rows}
             for part in (TRAIN, VALIDATION, TEST):
                 if part in splits:
-                    remarks.append(f"{part} of {name} has {describe_counts(self._part(folder / name, rows, part))}")
+                    remarks.append(
+                        f"{part} of {name} has {describe_counts(self._open_part(folder / name, rows, part))}"
+                    )
         return Contents(
             *(folder, files, len(files), max(source.num_labels for source in sources.values())),
             fingerprint=lambda: record.digest([source.fingerprint() for source in sources.values()]),
