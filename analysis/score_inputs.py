@@ -103,9 +103,17 @@ def _make_runs(
 ) -> tuple[list[Run], dict[str, History]]:
     """Return a run for each method and seed, and run id -> history. metrics: data set -> metric of its scores."""
     rows_of_runs: dict[tuple[str, str], list[tuple[str, int, float]]] = {}  # rows of `History`
+    means: set[tuple[str, str]] = set()  # with printed deviations
     for method, dataset, seed, score in scores.table.itertuples(index=False, name=None):
-        row = (metrics[dataset], 0, score * scales[dataset].factor)
-        rows_of_runs.setdefault((method, seed), []).append(row)
+        rows = rows_of_runs.setdefault((method, seed), [])
+        rows.append((metrics[dataset], 0, score * scales[dataset].factor))
+        spread = scores.spreads.get((method, dataset)) if not seed else None
+        if spread is not None:
+            means.add((method, seed))
+            deviation = record.MetricName("test", "std_over_runs", dataset)
+            rows.append((str(deviation), 0, spread.deviation * scales[dataset].factor))
+            if spread.num_runs:
+                rows.append((str(record.MetricName("test", "num_runs", dataset)), 0, spread.num_runs))
     runs, histories = [], {}
     for (method, seed), rows in rows_of_runs.items():
         run_id = f"{method}#{seed or 1}"  # no name of a method or data set
@@ -123,6 +131,7 @@ def _make_runs(
             algorithm=method,
             method=method,
             seed=seed,
+            summary={"spread": "standard_deviation"} if (method, seed) in means else {},
         )
         runs.append(run)
         histories[run_id] = History(run_id, rows, is_settled=True)
@@ -139,7 +148,7 @@ def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: b
         images=max(items, default=0),
         classes=0,
         chance=0.0,
-        measures=(),  # none besides the headline
+        measures=measures.SUMMARY if scores.spreads else (),
         higher_is_better=higher_is_better,
         unit=scale.unit,
         block=scores.blocks.get(name, ""),

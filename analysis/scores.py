@@ -111,7 +111,7 @@ def spread_of(std: float, num_runs: int, error: str) -> float:
 def published_means(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of a run table that are published means, with the columns `measures.SUMMARY`."""
     with_summary = runs.reindex(columns=list(dict.fromkeys([*runs, *measures.SUMMARY])))
-    return with_summary[with_summary["num_runs"].notna()]
+    return with_summary[with_summary[["std_over_runs", "num_runs"]].notna().any(axis="columns")]
 
 
 def binomial_interval(mean: float, column: Column) -> tuple[float, float]:
@@ -187,9 +187,9 @@ def _spread_of_block(runs: pd.DataFrame, num_columns: int) -> tuple[float, int]:
     spread = math.nan
     if is_complete and len(scores) > 1:
         spread = float(scores.mean(axis=1).std())
-    num_runs, printed = len(scores), published_means(runs)
+    num_runs, printed = len(scores), published_means(runs)["num_runs"].dropna()
     if len(printed):
-        num_runs = int(printed["num_runs"].min())
+        num_runs = int(printed.min())
     return spread, num_runs
 
 

@@ -57,10 +57,11 @@ def caption(analysis: Analysis) -> str:
     """Return the sentences of a caption on averages and on columns of which less is better, each after a blank."""
     text = ""
     if any(group.wide for group in groups(analysis)):
-        text += (
-            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error_name(analysis)} of this mean over "
-            f"{replicate_noun(analysis)}s ({error_divisor(analysis)})."
-        )
+        text += f" {AVERAGE}: plain mean over the columns of a data set"
+        if any(cell.std_text for cell in analysis.averages.values()):
+            text += f", ± the {error_name(analysis)} of this mean over {replicate_noun(analysis)}s"
+            text += f" ({error_divisor(analysis)})"
+        text += "."
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
             columns = listing(map(analysis.label, names_of(group.counted)))

@@ -96,7 +96,8 @@ def _count_all(analysis: Analysis) -> str:
         parts.append(in_all)
     means = len(collection.runs) - len(runs)
     if means:
-        parts.append(f"of {count(means, 'algorithm')} published means alone")
+        kind = "printed" if collection.is_table else "published"
+        parts.append(f"of {count(means, 'algorithm')} {kind} means alone")
     return " and ".join(parts)
 
 
@@ -119,7 +120,7 @@ def count_replicates(analysis: Analysis) -> dict[str, int]:
     For published means that is the largest number of runs that the paper tells.
     """
     counts = analysis.runs.groupby("algorithm", sort=False)["replicate"].nunique()
-    published = published_means(analysis.runs).groupby("algorithm")["num_runs"].max()
+    published = published_means(analysis.runs).groupby("algorithm")["num_runs"].max().dropna()
     return {str(name): int(published.get(name, number)) for name, number in counts.items()}
 
 

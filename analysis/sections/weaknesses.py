@@ -45,10 +45,10 @@ def describe(analysis: Analysis) -> list[str]:
         if limits.luck is not None and limits.luck.passes_for_a_difference:
             lines.append(_describe_luck(limits.luck))
         if not limits.model.knows_runs:
-            lines.append(
-                "No algorithm has two runs with a score on every set, so the spread between runs is not known: a "
-                "difference between two trainings may be taken for one between methods."
-            )
+            reason = "No algorithm has two runs with a score on every set, so the spread between runs is not known"
+            if analysis.collection.is_table and any(run.summary for run in analysis.collection.runs):
+                reason = "The tests over sets take printed means alone, without their spread"
+            lines.append(f"{reason}: a difference between two trainings may be taken for one between methods.")
     lines += describe_seen(analysis)
     notes = scores.shared_images_note(analysis.sets, analysis.label)
     return lines + [f"Not independent: {note}." for note in notes]

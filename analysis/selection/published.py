@@ -314,6 +314,10 @@ def summary_notes(collection: Collection, label: Callable[[str], str]) -> list[s
     if not rows:
         return []
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(map(label, rows))
+    if collection.is_table:
+        return [
+            f"means and ± of {who} are printed ones: tests over sets take the means, tests over runs leave them out"
+        ]
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
         "runs leave them out; ± and the number of runs are the paper's, ± with the divisor of the table",

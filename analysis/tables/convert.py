@@ -47,9 +47,10 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     if blocks:
         notes.append(_say_blocks(blocks))
     result = make_scores(rows, table.source, notes, measure)
-    spreads = _spreads(table, scores, names, settings)
+    has_errors = table.printed is not None and table.printed.is_standard_error
+    spreads = _spreads(scores, names, settings, has_errors)
     heads = {text: names[key] for text, key in table.spellings().items() if key in names}
-    return replace(result, lower=lower, heads=heads, blocks=blocks, spreads=spreads)
+    return replace(result, lower=lower, heads=heads, blocks=blocks, spreads=spreads, has_errors=has_errors)
 
 
 def _mark_left_out(table: Understood, kept: Sequence[Score], reason: str) -> None:
@@ -177,21 +178,16 @@ def _say_blocks(blocks: Mapping[str, str]) -> str:
 
 
 def _spreads(
-    table: Understood,
     scores: Sequence[Score],
     names: Mapping[tuple[str, str, str], str],
     settings: ReaderSettings,
+    has_errors: bool,
 ) -> dict[tuple[str, str], Spread]:
-    """Return the printed deviations; of a standard error the deviation, if the number of runs is known."""
-    is_error = settings.spread == "standard_error" or (settings.spread == "auto" and table.is_standard_error)
+    """Return the printed deviations; of a standard error the deviation, if the number of runs is known, else itself."""
     spreads = {}
     for score in scores:
         count = score.num_runs if settings.num_runs or 1 < score.num_runs < MOST_RUNS else 0
         if score.spread is not None and not score.seed:
-            deviation = score.spread
-            if is_error:
-                if not count:
-                    continue
-                deviation *= count**0.5
+            deviation = score.spread * (count or 1) ** 0.5 if has_errors else score.spread
             spreads[score.method, names[score.key]] = Spread(deviation, count)
     return spreads

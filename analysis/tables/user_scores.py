@@ -41,6 +41,7 @@ class UserScores:
     blocks: Mapping[str, str] = field(default_factory=dict)  # data set -> the one that it is a part of
     # Printed deviations by (method, data set), with the number of runs; empty if the table prints none.
     spreads: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
+    has_errors: bool = False  # printed deviations are standard errors
     checked: Checked | None = None  # contradictions among printed numbers, if asked for
     # Decisions on single items by (method, data set, seed); empty if only scores are known.
     answers: Mapping[tuple[str, str, str], ImageAnswers] = field(default_factory=dict)

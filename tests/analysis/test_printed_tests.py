@@ -10,6 +10,7 @@ from scipy import stats
 
 import biasbed
 from biasbed.analysis.comparisons.printed_tests import welch
+from biasbed.analysis.sections import study_design
 
 TABLE = """method,u,v,w
 erm,77.5 ± 0.4,85.5 ± 0.2,66.5 ± 0.3
@@ -37,6 +38,8 @@ def test_printed_deviations_give_tests_if_the_number_of_runs_is_known(tmp_path: 
     assert len(table) == 9
     assert (table["p_holm"] >= table["p"]).all()
     assert "From printed means and deviations, not from runs" in str(result)
+    assert "3 runs of each algorithm, of 3 algorithms printed means alone" in study_design.describe(result.analysis)[0]
+    assert result.scores["std"].tolist() == [0.4, 0.2, 0.3, 0.5, 0.8, 2.2, 0.6, 0.6, 0.3]
     errors = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3, spread="standard_error").printed_tests
     assert (errors["p"] > table["p"]).all()
     assert errors["deviation_a"].iloc[0] == pytest.approx(0.4 * 3**0.5)

@@ -87,8 +87,11 @@ def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
     from biasbed.analysis.score_inputs import gather_scores
 
     user_scores = read_scores(scores, options)
-    inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
-    return ScoreComparison(compute_from(inputs, options.analysis))
+    settings = options.analysis
+    if user_scores.has_errors:
+        settings = replace(settings, error="standard_error")
+    inputs = gather_scores(user_scores, settings, _lower(options, user_scores), options.unit)
+    return ScoreComparison(compute_from(inputs, settings))
 
 
 def read_scores(scores: Scores, options: CompareOptions) -> UserScores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,21 @@ def test_a_table_is_read_back_with_its_names_and_scores(
     assert sorted(again.index) == sorted(NAMES)
     for name in NAMES:
         assert again.loc[name, wanted.columns].tolist() == pytest.approx(wanted.loc[name].tolist())
+
+
+@pytest.mark.parametrize("table_format", ["markdown", "html", "latex"])
+@pytest.mark.parametrize("settings", [{}, {"seeds": 3}, {"seeds": 3, "spread": "standard_error"}])
+def test_printed_deviations_are_printed_again(
+    table_format: TableFormat, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / f"table.{SUFFIXES[table_format]}"
+    table = {"method": ["a", "b"], "u": ["77.5 ± 0.4", "78.2 ± 0.0"], "v": ["65.1", "66.2 ± 1.5"], "w": ["1", "2"]}
+    result = biasbed.compare(pd.DataFrame(table), **settings)
+    path.write_text(result.table(table_format))
+    again = biasbed.compare(path).scores.set_index(["algorithm", "dataset"])["std"].dropna()
+    assert again.to_dict() == {("a", "u"): 0.4, ("b", "u"): 0.0, ("b", "v"): 1.5}
+    assert ("standard error" in str(result)) == ("spread" in settings)
+    assert "means and ± of all rows are printed ones" in str(result)
 
 
 def test_the_command_prints_the_table_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
