@@ -161,7 +161,7 @@ def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     maps: list[Tensor] = []
     resnet_parts.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
     logits = resnet(torch.rand(2, 3, 64, 64))
-    torch.testing.assert_close(surgery.tail(resnet, 3)(maps[0]), logits)
+    torch.testing.assert_close(surgery.make_tail(resnet, 3)(maps[0]), logits)
 
 
 def test_groups_of_norm_parameters() -> None:

@@ -155,7 +155,7 @@ def test_statistics_stay_whatever_is_trained(tmp_path: Any) -> None:
     torch.save(small("resnet10").state_dict(), tmp_path / "w.pt")
     network = build("resnet10", 5, str(tmp_path / "w.pt"), FROZEN)
     twins, _ = surgery.split_norms(copy.deepcopy(network.backbone))
-    tail, pickled = surgery.tail(network.backbone, 3), pickle.loads(pickle.dumps(network))
+    tail, pickled = surgery.make_tail(network.backbone, 3), pickle.loads(pickle.dumps(network))
     copied = copy.deepcopy(tail)
     for module, x in ((network, images()), (pickled, images()), (copied, torch.rand(4, 128, 4, 4))):
         module.eval().train()

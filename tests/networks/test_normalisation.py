@@ -22,7 +22,7 @@ from biasbed.data.source import Decoded
 from biasbed.errors import UsageError
 from biasbed.networks import library
 from biasbed.networks.backbones import Architecture, tag_mean_std
-from biasbed.networks.normalisation import choose
+from biasbed.networks.normalisation import choose_normalisation
 from biasbed.settings import build
 
 
@@ -45,7 +45,7 @@ def test_every_tag_of_timm_has_its_own_mean_and_std() -> None:
     for name, tag in sets:
         how = timms_own(f"{name}.{tag}")
         plain, tagged = Architecture("timm", name), Architecture("timm", name, tag)
-        found = choose(tagged, tag_mean_std(tagged), from_file=False)
+        found = choose_normalisation(tagged, tag_mean_std(tagged))
         assert (found.mean, found.std) == (tuple(how["mean"]), tuple(how["std"])), f"{name}.{tag}"
         assert found.why == f"of the weights' tag, {tag}"
         differ += tag_mean_std(plain) != (found.mean, found.std)
@@ -63,9 +63,9 @@ def test_every_tag_of_timm_has_its_own_preprocessing_or_is_refused() -> None:
         if height != size:
             refused += 1
             with pytest.raises(UsageError, match=f"its images are {height} x {size} pixels"):
-                library._timm_settings(architecture)
+                library._timm_preprocessing(architecture)
             continue
-        found = library._timm_settings(architecture)
+        found = library._timm_preprocessing(architecture)
         assert found["preprocess.size"] == found["image_size"] == size
         assert found["preprocess.resize"] == int(size / how["crop_pct"])
         assert found["preprocess.interpolation"] == how["interpolation"]

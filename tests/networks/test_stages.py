@@ -150,7 +150,7 @@ def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     parts = stages.find(backbone)
     parts.stages[2][0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     logits = backbone(images())
-    end = surgery.tail(backbone, 3)
+    end = surgery.make_tail(backbone, 3)
     torch.testing.assert_close(end(seen[0]), logits)
     kept = {id(p) for p in end.parameters()}
     early = [p for modules in [parts.stem, *parts.stages[:2]] for module in modules for p in module.parameters()]
@@ -205,7 +205,7 @@ MIDDLES = {
 def test_the_middle_of_a_network(name: str) -> None:
     """Check that the map has the channels it names, and depends only on the layers before it."""
     backbone, seen = small(name), list[Tensor]()
-    middle = surgery.middle(backbone)
+    middle = surgery.find_middle(backbone)
     middle.after.observe(seen.append)
     backbone(images(2))
     (maps,) = seen

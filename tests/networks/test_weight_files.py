@@ -179,9 +179,9 @@ def quantized() -> Tensor:
     ("changes", "message"),
     [
         ({"fc.weight": torch.zeros(1).expand(10**11)}, "state_dict.fc.weight' is quantized, sparse, complex, expanded"),
-        ({"fc.weight": torch.zeros(4_000_000_000, 0)}, r"'fc\.weight' of another shape"),
-        ({"fc.weight": torch.zeros(0, 96), "fc.bias": torch.zeros(0)}, "fc.weight has no outputs"),
-        ({"fc.weight": torch.tensor(1.0)}, "fc.weight has no outputs"),
+        ({"fc.weight": torch.zeros(4_000_000_000, 0)}, "holds no classifier"),
+        ({"fc.weight": torch.zeros(0, 96), "fc.bias": torch.zeros(0)}, "holds no classifier"),
+        ({"fc.weight": torch.tensor(1.0)}, r"'fc\.weight' of another shape"),
         ({"conv1.0.weight": quantized()}, "state_dict.conv1.0.weight' is quantized, sparse"),
         ({"fc.weight": torch.ones(4, 96).to_sparse()}, "state_dict.fc.weight' is quantized, sparse"),
         ({"fc.weight": torch.ones(4, 96, device="meta")}, "state_dict.fc.weight' is quantized, sparse"),

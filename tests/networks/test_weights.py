@@ -16,7 +16,7 @@ from torch import Tensor
 from biasbed import algorithms, cli, networks, record
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import provenance
-from biasbed.networks.weights import read_file, weights_file
+from biasbed.networks.weights import find_weights_file, read_file
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers import making
@@ -126,7 +126,7 @@ def test_an_alias_of_torchvision_is_resolved(monkeypatch: pytest.MonkeyPatch) ->
         return state
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
-    monkeypatch.setattr(provenance, "_read", {})
+    monkeypatch.setattr(provenance, "_facts", {})
     networks.build("resnet18", 10, "named:DEFAULT")
     found = networks.origin("resnet18", "named:DEFAULT")
     assert found["start"] == "torchvision:resnet18:IMAGENET1K_V1"
@@ -146,7 +146,7 @@ def test_an_alias_of_timm_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, pretrained=False, **kwargs)
 
     monkeypatch.setattr(timm, "create_model", create)
-    monkeypatch.setattr(provenance, "_read", {})
+    monkeypatch.setattr(provenance, "_facts", {})
     networks.build("timm:resnet18", 10, "named:default")
     found = networks.origin("timm:resnet18", "named:default")
     assert [name for name, pretrained in built if pretrained] == ["resnet18.a1_in1k"]
@@ -228,8 +228,8 @@ def test_a_run_s_checkpoint_is_fetched_once(tracking: str, tmp_path: Path, monke
     networks.check_init("resnet10", run)
     assert networks.origin("resnet10", run)["run"] == run
     assert fetched == [run]
-    assert weights_file(run).parent == tmp_path / "home" / "weights"
-    assert [path.name for path in weights_file(run).parent.iterdir()] == [f"{run}.ckpt"]
+    assert find_weights_file(run).parent == tmp_path / "home" / "weights"
+    assert [path.name for path in find_weights_file(run).parent.iterdir()] == [f"{run}.ckpt"]
 
 
 # --- what can't be ----------------------------------------------------------------------------------------------------

@@ -45,11 +45,11 @@ class Table(nn.Module):
         self.parted = split(self.backbone)
 
     def features(self, x: Tensor) -> Tensor:
-        self.parted.apart = True
+        self.parted.is_skipped = True
         try:
             return self.backbone(self.table[: len(x)])
         finally:
-            self.parted.apart = False
+            self.parted.is_skipped = False
 
     def classify(self, features: Tensor) -> Tensor:
         return self.parted.classify(features)

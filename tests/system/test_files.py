@@ -15,7 +15,7 @@ import pytest
 
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
-from biasbed.networks.weights import weights_file
+from biasbed.networks.weights import find_weights_file
 from biasbed.system import files
 from helpers.commands import ROOT, command_environment
 
@@ -34,7 +34,7 @@ def test_a_file_with_its_checksum_is_that_file(weights: Path) -> None:
     word = f"augmix.pth#sha256={checksum}"
     assert files.find_file(word, "init") == files.find_file("augmix.pth", "init") == Path("augmix.pth")
     assert files.find_file(word.replace(checksum, checksum.upper()), "init") == Path("augmix.pth")
-    assert weights_file(word) == Path("augmix.pth")
+    assert find_weights_file(word) == Path("augmix.pth")
     assert files.with_absolute_path(word) == f"{weights}#sha256={checksum}"
 
 
@@ -44,7 +44,7 @@ def test_what_names_no_file_is_left_alone(weights: Path) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "init": weights_file,
+    "init": find_weights_file,
     "model": models.find,
     "weights": partial(models.find, "torchvision:resnet18"),
 }

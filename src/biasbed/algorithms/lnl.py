@@ -104,12 +104,12 @@ class LNL(ERM):
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        surgery.middle(backbone)
+        surgery.find_middle(backbone)
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         backbone = self.network.get_submodule("backbone")
-        middle = surgery.middle(backbone)
+        middle = surgery.find_middle(backbone)
         self.channels = middle.channels
         early = {*nn.ModuleList(middle.before).parameters(), *middle.tokens}
         self.is_early = [parameter in early for parameter in self.network.parameters()]

@@ -190,7 +190,7 @@ class SagNet(Algorithm):
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        surgery.tail(backbone, hparams.style_stage)
+        surgery.make_tail(backbone, hparams.style_stage)
         surgery.classifier_name(backbone)
         if not surgery.norm_parameters(backbone, hparams.style_stage):
             raise UsageError(
@@ -205,7 +205,7 @@ class SagNet(Algorithm):
         self.check_backbone(hparams, backbone)
         stage_input = stages.find(backbone).input_of(hparams.style_stage)
         # A second network with the same origin, fresh or pre-trained like the first.
-        self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
+        self.style_net = surgery.make_tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
         self.randomisation = Randomisation(hparams.eps, stage_input.layout)
         hooks.insert_before(stage_input.module, self.randomisation)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from biasbed.config import NetworkSettings
@@ -12,7 +10,6 @@ from biasbed.networks.backbones import (
     Architecture,
     check_name,
     create,
-    repeat_channels,
     require_cached,
     resolve,
     skeleton,
@@ -20,14 +17,13 @@ from biasbed.networks.backbones import (
     split_model,
     tag_mean_std,
 )
-from biasbed.networks.fitting import Fitted
 from biasbed.networks.form import Form, MeanStd
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
-from biasbed.networks.normalisation import Normalisation, choose
+from biasbed.networks.normalisation import Normalisation, choose_normalisation
 from biasbed.networks.normalisation import from_json as normalisation_from_json
 from biasbed.networks.patches import refuse_lost_border, refuse_size
-from biasbed.networks.provenance import file_facts, origin, read, start
-from biasbed.networks.weights import check_init, load_weights, resolve_weights
+from biasbed.networks.provenance import describe_file, origin, read_and_remember, start
+from biasbed.networks.weights import check_init, comes_from_file, load_weights, resolve_weights
 
 __all__ = [
     "MeanStd",
@@ -54,8 +50,6 @@ __all__ = [
 
 
 PLAIN = NetworkSettings()
-# Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
-SCALES = {"unit": (0.0, 1.0), "unit_255": (0.0, 255.0)}
 
 
 def build(
@@ -87,16 +81,19 @@ def build(
         refuse_size(name, image_size, settings.channels)
     architecture = _tagged(name, init)
     form = Form(num_outputs, settings.channels, image_size, width, settings.drop_path)
-    backbone, mean, std, only_size = create(architecture, form)
-    fitted = Fitted("", {})
+    backbone, usual, only_size = create(architecture, form)
+    fitted = None
     if init != "scratch":
-        fitted = read(resolve(name), init)
-        load_weights(backbone, fitted.tensors, f"init={init}", name, has_use_for_head=head)
+        weights = read_and_remember(resolve(name), init)
+        fitted = weights if comes_from_file(init) else None
+        load_weights(backbone, weights.tensors, f"init={init}", name, has_use_for_head=head)
         if settings.freeze_statistics:
             freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):
         setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    how = _normalisation(architecture, (mean, std), init, settings, fitted, mean_std)
+    how = choose_normalisation(
+        architecture, usual, fitted=fitted, mean_std=mean_std, scale=settings.scale, source=f"init={init}"
+    )
     network = Network(backbone, how.mean, how.std, settings.dropout, head, only_size)
     if image_size is not None:
         _refuse_size(network, name, image_size)
@@ -112,47 +109,24 @@ def find_normalisation(
     """
     check_init(name, init)
     architecture = _tagged(name, init)
+    usual = tag_mean_std(architecture).repeat(settings.channels)
     if architecture.library == "own":
-        _, mean, std, _ = create(architecture, Form(2, settings.channels, 32))
-    else:
-        mean, std = (repeat_channels(values, settings.channels) for values in tag_mean_std(architecture))
-    return _normalisation(architecture, (mean, std), init, settings, file_facts(resolve(name), init), mean_std)
+        usual = create(architecture, Form(2, settings.channels, 32)).mean_std
+    fitted = describe_file(resolve(name), init) if comes_from_file(init) else None
+    return choose_normalisation(
+        architecture, usual, fitted=fitted, mean_std=mean_std, scale=settings.scale, source=f"init={init}"
+    )
 
 
 def usual_mean_std(name: str) -> MeanStd:
     """Return the mean and std of a backbone's default weights, whatever weights it starts from."""
-    return MeanStd(*tag_mean_std(resolve(name)))
+    return tag_mean_std(resolve(name))
 
 
 def _tagged(name: str, init: str) -> Architecture:
     """Return the architecture with the tag of its initial weights, if they have one."""
     architecture = resolve(name)
     return resolve_weights(architecture, init) if init.startswith("named:") else architecture
-
-
-def _normalisation(
-    architecture: Architecture,
-    usual: tuple[Sequence[float], Sequence[float]],
-    init: str,
-    settings: NetworkSettings,
-    fitted: Fitted,
-    mean_std: MeanStd | None,
-) -> Normalisation:
-    """Choose mean and std: a scale that is set comes first, then what the weights' file says, then the usual values."""
-    if settings.scale != "auto":
-        mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
-        usual = mean, std
-    from_file = init != "scratch" and not init.startswith("named:")
-    return choose(
-        architecture,
-        usual,
-        from_file=from_file,
-        trained=fitted.mean_std,
-        beside=fitted.beside,
-        mean_std=mean_std,
-        scale=settings.scale,
-        source=f"init={init}",
-    )
 
 
 def _refuse_size(network: Network, name: str, size: int) -> None:

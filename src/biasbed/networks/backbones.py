@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import layers, model_libraries, resnet_parts, small
-from biasbed.networks.form import Backbone, Form
+from biasbed.networks.form import Backbone, Form, MeanStd
 from biasbed.networks.library_names import list_builders, list_mentioned
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.plugin_loader import Offered
@@ -27,6 +27,7 @@ from biasbed.settings import nearest, refuse_unknown
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
+IMAGENET = MeanStd(IMAGENET_MEAN, IMAGENET_STD)
 
 
 # Blocks of ResNets that torchvision does not name: one per stage, for small images and quick studies.
@@ -35,21 +36,24 @@ RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
 
 def _mlp(form: Form) -> Backbone:
     size = form.image_size or USUAL_SIZE
-    return with_imagenet_mean_std(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
+    network = small.MLP(form.outputs, form.channels, size, width=form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels), size)
 
 
 def _simple_conv(kernel: int, form: Form) -> Backbone:
-    return with_imagenet_mean_std(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
+    network = small.SimpleConv(form.outputs, form.channels, kernel, form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels))
 
 
 def _mnist_convnet(form: Form) -> Backbone:
     """Return the network of the MNIST papers, which takes images in [0,1] without normalisation."""
     network = small.MNISTConvNet(form.outputs, form.channels, form.width)
-    return Backbone(network, [0.0] * form.channels, [1.0] * form.channels)
+    return Backbone(network, MeanStd((0.0,), (1.0,)).repeat(form.channels))
 
 
 def _bagnet18(form: Form) -> Backbone:
-    return with_imagenet_mean_std(small.BagNet18(form.outputs, form.channels, form.width), form)
+    network = small.BagNet18(form.outputs, form.channels, form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels))
 
 
 def _own_resnet(block: str, form: Form) -> Backbone:
@@ -58,8 +62,8 @@ def _own_resnet(block: str, form: Form) -> Backbone:
     from biasbed.networks.resnet import ResNet
 
     network = ResNet(getattr(resnet, block), form.outputs, form.width)
-    _take_channels(network, form.channels)
-    return with_imagenet_mean_std(network, form)
+    _set_input_channels(network, form.channels)
+    return Backbone(network, IMAGENET.repeat(form.channels))
 
 
 _OWN: Mapping[str, Callable[[Form], Backbone]] = {
@@ -127,8 +131,15 @@ def sources() -> tuple[str, ...]:
     return ("torchvision:", "timm:", *(f"{name}:" for name in model_libraries.LIBRARIES), *model_libraries.SOURCES)
 
 
-def split_model(model: str) -> tuple[str, str] | None:
-    """Return (backbone, name of its weights or empty) of a library's model, as `torchvision:resnet50:IMAGENET1K_V2`.
+class NamedModel(NamedTuple):
+    """Backbone of a library, and the name of its weights."""
+
+    backbone: str
+    weights: str  # empty if none are named
+
+
+def split_model(model: str) -> NamedModel | None:
+    """Split the name of a library's model, as `torchvision:resnet50:IMAGENET1K_V2`.
 
     None if the word does not begin with a library's name. Hub ids and folders have one set of weights, and none is
     named.
@@ -138,9 +149,9 @@ def split_model(model: str) -> tuple[str, str] | None:
     source, _, name = model.partition(":")
     is_of_hub = f"{source}:" in model_libraries.SOURCES or model_libraries.is_of_hub(source)
     if is_of_hub or name.startswith(model_libraries.SOURCES):
-        return model, ""
+        return NamedModel(model, "")
     name, _, weights = name.partition(":")
-    return f"{source}:{name}", weights
+    return NamedModel(f"{source}:{name}", weights)
 
 
 def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
@@ -182,10 +193,10 @@ def resolve(name: str) -> Architecture:
     if library == "timm":
         return _resolve_timm(rest)
     names = list(list_builders("torchvision"))
-    if library not in ("", "torchvision") or rest not in names:
-        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *model_libraries.name_examples()]
-        raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")
-    return Architecture("torchvision", rest)
+    if library in ("", "torchvision") and rest in names:
+        return Architecture("torchvision", rest)
+    names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *model_libraries.name_examples()]
+    raise UsageError(f"unknown backbone '{name}'{nearest(name, names)}")
 
 
 def _with_gates(architecture: Architecture, gates: str, name: str) -> Architecture:
@@ -197,7 +208,7 @@ def _with_gates(architecture: Architecture, gates: str, name: str) -> Architectu
 
 def create(architecture: Architecture, form: Form) -> Backbone:
     """Return a freshly initialised backbone. Raises UsageError if the architecture does not support the form."""
-    backbone = _create(architecture, form)
+    backbone = _create_without_gates(architecture, form)
     if architecture.gates:
         from biasbed.networks import attention
 
@@ -216,15 +227,15 @@ def skeleton(architecture: Architecture) -> nn.Module:
         return create(architecture, form).module.to("meta")
 
 
-def _create(architecture: Architecture, form: Form) -> Backbone:
+def _create_without_gates(architecture: Architecture, form: Form) -> Backbone:
     if architecture.library == "own":
         if form.drop_path:
             raise layers.no_drop_path_error(architecture.name, form.drop_path)
         return OWN[architecture.name](form)
     if form.width != 1:
         raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
-    create_from_library = {"timm": _from_timm, "torchvision": _from_torchvision}.get(
-        architecture.library, _from_optional
+    create_from_library = {"timm": _create_timm, "torchvision": _create_torchvision}.get(
+        architecture.library, _create_optional
     )
     try:
         return create_from_library(architecture, form)
@@ -237,13 +248,13 @@ def _create(architecture: Architecture, form: Form) -> Backbone:
         ) from None
 
 
-def _from_optional(architecture: Architecture, form: Form) -> Backbone:
+def _create_optional(architecture: Architecture, form: Form) -> Backbone:
     if form.drop_path:
         raise layers.no_drop_path_error(architecture.name, form.drop_path)
     return architecture.optional_library.create(architecture.name, architecture.tag, form)
 
 
-def _from_timm(architecture: Architecture, form: Form) -> Backbone:
+def _create_timm(architecture: Architecture, form: Form) -> Backbone:
     options: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
     config: Any = timm_config(architecture.tagged)
     size = None  # of the only images that the network takes
@@ -253,8 +264,7 @@ def _from_timm(architecture: Architecture, form: Form) -> Backbone:
         if size != default_size:
             options["img_size"] = size
     model = _make_timm_model(architecture.tagged, form, options)
-    mean, std = tag_mean_std(architecture)
-    return Backbone(model, repeat_channels(mean, form.channels), repeat_channels(std, form.channels), size)
+    return Backbone(model, tag_mean_std(architecture).repeat(form.channels), size)
 
 
 def _make_timm_model(name: str, form: Form, options: Mapping[str, Any]) -> nn.Module:
@@ -278,23 +288,23 @@ def _make_timm_model(name: str, form: Form, options: Mapping[str, Any]) -> nn.Mo
     return model
 
 
-def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def tag_mean_std(architecture: Architecture) -> MeanStd:
     """Return the mean and std of the images for the weights that the tag names, or else for the default weights."""
     if architecture.is_optional:
         preprocessing = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
-        return preprocessing.mean, preprocessing.std
+        return MeanStd(preprocessing.mean, preprocessing.std)
     if architecture.library == "timm":
         config: Any = timm_config(architecture.tagged)
-        return (IMAGENET_MEAN, IMAGENET_STD) if config is None else (tuple(config.mean), tuple(config.std))
+        return IMAGENET if config is None else MeanStd(tuple(config.mean), tuple(config.std))
     if architecture.library == "torchvision" and architecture.tag:
         from torchvision import models
 
         transforms: Any = models.get_model_weights(architecture.name)[architecture.tag].transforms()
-        return tuple(transforms.mean), tuple(transforms.std)
-    return IMAGENET_MEAN, IMAGENET_STD
+        return MeanStd(tuple(transforms.mean), tuple(transforms.std))
+    return IMAGENET
 
 
-def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
+def _create_torchvision(architecture: Architecture, form: Form) -> Backbone:
     from torchvision import models
 
     module = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
@@ -309,24 +319,11 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
         model.transform_input = form.channels == 3
     if form.drop_path is not None:
         layers.set_drop_path(model, form.drop_path)
-    _take_channels(model, form.channels)
-    mean, std = tag_mean_std(architecture)
-    return Backbone(model, repeat_channels(mean, form.channels), repeat_channels(std, form.channels), size)
+    _set_input_channels(model, form.channels)
+    return Backbone(model, tag_mean_std(architecture).repeat(form.channels), size)
 
 
-def with_imagenet_mean_std(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
-    """Return the backbone with the mean and std of ImageNet."""
-    return Backbone(
-        model, repeat_channels(IMAGENET_MEAN, form.channels), repeat_channels(IMAGENET_STD, form.channels), image_size
-    )
-
-
-def repeat_channels(values: Sequence[float], channels: int) -> list[float]:
-    """Return a value for each channel: 1, 2, 3, 1, 2 for the values 1, 2, 3 and five channels."""
-    return [values[channel % len(values)] for channel in range(channels)]
-
-
-def _take_channels(model: nn.Module, channels: int) -> None:
+def _set_input_channels(model: nn.Module, channels: int) -> None:
     """Change the number of input channels of the first convolution, repeating its RGB filters in turn."""
     first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     if channels != first.in_channels:
@@ -421,17 +418,8 @@ def _may_have_stages(architecture: Architecture) -> bool:
 
 def _resolve_timm(name: str) -> Architecture:
     plain, _, tag = name.partition(".")
-    names = list_builders("timm")
-    if plain not in names:
-        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(name, list(names), 'timm:')}")
-    if tag and tag not in timm_tags(plain):
-        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(tag, timm_tags(plain), f'timm:{plain}.')}")
+    problem = f"unknown backbone 'timm:{name}'"
+    refuse_unknown(f"timm:{plain}", [f"timm:{valid}" for valid in list_builders("timm")], problem)
+    if tag:
+        refuse_unknown(f"timm:{name}", [f"timm:{plain}.{valid}" for valid in timm_tags(plain)], problem)
     return Architecture("timm", plain, tag)
-
-
-def _hint(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """Return a hint with the nearest valid name, or with a list short enough to read."""
-    hint = nearest(prefix + name, [prefix + valid for valid in names])
-    if not hint.startswith("; valid") or len(names) <= 10:
-        return hint
-    return f"; valid: {', '.join(prefix + valid for valid in names[:10])}, ... ({len(names)} in all)"

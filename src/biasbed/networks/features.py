@@ -51,7 +51,7 @@ class FeatureStore:
         self.folder = folder
         self.facts = {**facts, "torch": torch.__version__}
         self.counts = FeatureCounts(0, 0)
-        self._network_key: tuple[tuple[int, ...], str] = (), ""
+        self._named_network: tuple[tuple[int, ...], str] = (), ""
         self._is_writable = True
 
     def describe(self, counts: Sequence[FeatureCounts]) -> str:
@@ -69,8 +69,8 @@ class FeatureStore:
         """
         if network.training:
             return compute_features(network, x)
-        path = self.folder / self._key(network) / f"{_hash_batch(x)}.npz"
-        kept = _read(path, len(x))
+        path = self.folder / self._folder_name(network) / f"{_hash_batch(x)}.npz"
+        kept = _read_features(path, len(x))
         if kept is not None:
             self.counts = self.counts._replace(read=self.counts.read + len(x))
             return kept.to(x.device)
@@ -80,18 +80,18 @@ class FeatureStore:
             self._write(path, features)
         return features
 
-    def _key(self, network: Network) -> str:
+    def _folder_name(self, network: Network) -> str:
         """Return the name of the network's folder. Its weights are hashed again after any change."""
         state = network.state_dict(keep_vars=True)
         versions = (id(network), *(tensor._version for tensor in state.values()))
-        if versions != self._network_key[0]:
+        if versions != self._named_network[0]:
             head = heads.find(network.backbone)
             tensors = {name: tensor for name, tensor in state.items() if not _is_in_head(name, head)}
             mean_std = [network.normalise.mean.flatten().tolist(), network.normalise.std.flatten().tolist()]
             facts = {**self.facts, "weights": content_hash(tensors), "mean_std": mean_std}
             digest = hashlib.sha256(record.canonical_json(facts).encode()).hexdigest()
-            self._network_key = versions, digest[:DIGITS]
-        return self._network_key[1]
+            self._named_network = versions, digest[:DIGITS]
+        return self._named_network[1]
 
     def _write(self, path: Path, features: Tensor) -> None:
         try:
@@ -115,7 +115,7 @@ def _hash_batch(x: Tensor) -> str:
     return sha.hexdigest()
 
 
-def _read(path: Path, count: int) -> Tensor | None:
+def _read_features(path: Path, count: int) -> Tensor | None:
     """Return the features in a file; None if there is no file, or if it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as content:

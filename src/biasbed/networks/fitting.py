@@ -48,7 +48,7 @@ class _Match(NamedTuple):
 
     def is_part(self, part: str) -> bool:
         """Return True if the match is in the part of the file with this dotted path."""
-        return self.name == part or self.name.startswith(f"{part}.") or bare(self.name) == part
+        return self.name == part or self.name.startswith(f"{part}.") or strip_wrappers(self.name) == part
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors behind the prefix, keyed by the rest of their names."""
@@ -71,37 +71,38 @@ def fit(
     needed = state.keys() - set(optional)
     matches: list[_Match] = []
     for group in file.groups:
-        matches += _matches(group, needed)
+        matches += _find_matches(group, needed)
     chosen = [match for match in matches if not part or match.is_part(part)]
     if not chosen:
-        largest = _largest(file, source, part)
-        return Fitted(largest.name, _without_wrappers(largest.tensors))
+        largest = _find_largest_group(file, source, part)
+        return Fitted(largest.name, _strip_common_wrappers(largest.tensors))
     counts = [len(match.tensors().keys() & state.keys()) for match in chosen]
     fitting = [match for match, count in zip(chosen, counts, strict=True) if count == max(counts)]
     if file.is_ours and not part:
-        fitting = _ours(fitting)
-    match, tensors = _only_one(fitting, source)
+        fitting = _prefer_classifying_network(fitting)
+    match = _choose_match(fitting, source)
+    tensors = match.tensors()
     if file.is_ours:
         return Fitted(match.name, tensors, _own_mean_std(file))
     if f"{head}.weight" in state and f"{head}.weight" not in tensors:
-        tensors = _with_head(match, tensors, head, state, source)
-    return Fitted(match.name, tensors, beside=_beside(file, match, matches, tensors.values()))
+        tensors = _rename_head(match, tensors, head, state, source)
+    return Fitted(match.name, tensors, beside=_name_other_tensors(file, match, matches, tensors.values()))
 
 
-def _only_one(matches: Sequence[_Match], source: str) -> tuple[_Match, dict[str, Tensor]]:
-    """Return the only match and its tensors. Raises UsageError if others have other values."""
-    kept: list[tuple[_Match, dict[str, Tensor]]] = []
+def _choose_match(matches: Sequence[_Match], source: str) -> _Match:
+    """Return the first of several matches with equal tensors. Raises UsageError if others have other values."""
+    different: list[_Match] = []
     for match in matches:
         tensors = match.tensors()
         _refuse_unusable(tensors, match.name, source)
-        if not any(_are_equal(tensors, earlier) for _, earlier in kept):
-            kept.append((match, tensors))
-    if len(kept) > 1:
-        names = [match.name or "(the file itself)" for match, _ in kept]
+        if not any(_are_equal(tensors, earlier.tensors()) for earlier in different):
+            different.append(match)
+    if len(different) > 1:
+        names = [match.name or "(the file itself)" for match in different]
         raise UsageError(
-            f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{kept[-1][0].name}"
+            f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{different[-1].name}"
         )
-    return kept[0]
+    return different[0]
 
 
 def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> None:
@@ -114,7 +115,7 @@ def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> N
             )
 
 
-def _with_head(
+def _rename_head(
     match: _Match, tensors: dict[str, Tensor], head: str, state: Mapping[str, Tensor], source: str
 ) -> dict[str, Tensor]:
     """Return the tensors with the network's own name of its classifier, if the file has one under another name.
@@ -142,7 +143,9 @@ def _with_head(
     return {key: value for key, value in tensors.items() if not key.startswith(f"{layer}.")} | head_tensors
 
 
-def _beside(file: WeightsFile, match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
+def _name_other_tensors(
+    file: WeightsFile, match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]
+) -> tuple[str, ...]:
     """Return the names of numbers around the network that it does not take, which may normalise its images.
 
     These are tensors of the same container, and arrays in the containers around it. Left out are copies of loaded
@@ -176,18 +179,18 @@ def _own_mean_std(file: WeightsFile) -> MeanStd | None:
     return None
 
 
-def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
+def largest_group_without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
     """Return the largest group of tensors in a file without the prefixes that wrappers put before all its keys."""
-    return _without_wrappers(_largest(file, source).tensors)
+    return _strip_common_wrappers(_find_largest_group(file, source).tensors)
 
 
-def _without_wrappers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _strip_common_wrappers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     while len(first := {key.partition(".")[0] for key in tensors}) == 1 and first & {*WRAPPERS, "model"}:
         tensors = {key.partition(".")[2]: value for key, value in tensors.items()}
     return dict(tensors)
 
 
-def _largest(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
+def _find_largest_group(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
     """Return the group with most tensors, in this part of the file.
 
     Raises UsageError if there is none, or if its values can't be loaded.
@@ -203,25 +206,25 @@ def _largest(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
     return largest
 
 
-def bare(key: str) -> str:
+def strip_wrappers(key: str) -> str:
     """Return the key without the parts that PyTorch's wrappers add."""
     return ".".join(part for part in key.split(".") if part not in WRAPPERS)
 
 
-def _matches(group: TensorGroup, needed: Collection[str]) -> list[_Match]:
+def _find_matches(group: TensorGroup, needed: Collection[str]) -> list[_Match]:
     """Return a match for each prefix behind which the group has all needed keys of the network.
 
     Names are taken as they are, else without wrappers.
     """
-    for rename in (str, bare):
+    for rename in (str, strip_wrappers):
         tensors = {rename(key): value for key, value in group.tensors.items()}
-        prefixes = _prefixes(tensors, needed)
+        prefixes = _find_prefixes(tensors, needed)
         if prefixes and len(tensors) == len(group.tensors):
             return [_Match(group, prefix, tensors) for prefix in prefixes]
     return []
 
 
-def _prefixes(keys: Collection[str], needed: Collection[str]) -> list[str]:
+def _find_prefixes(keys: Collection[str], needed: Collection[str]) -> list[str]:
     """Return the prefixes, without their last dot, behind which all needed keys are."""
     anchor = min(needed)
     ends = [key.removesuffix(anchor) for key in keys if key == anchor or key.endswith(f".{anchor}")]
@@ -234,7 +237,7 @@ def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> boo
     )
 
 
-def _ours(matches: list[_Match]) -> list[_Match]:
+def _prefer_classifying_network(matches: list[_Match]) -> list[_Match]:
     """Return the classifying network of our own checkpoint if it is among the matches, else all of them."""
     for path in OUR_NETWORKS:
         chosen = [match for match in matches if match.name == f"algorithm.{path}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,11 +25,15 @@ class MeanStd(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    def repeat(self, channels: int) -> MeanStd:
+        """Return values for this number of channels: 1, 2, 3, 1, 2 from the values 1, 2, 3 for five channels."""
+        mean = tuple(self.mean[channel % len(self.mean)] for channel in range(channels))
+        return MeanStd(mean, tuple(self.std[channel % len(self.std)] for channel in range(channels)))
+
 
 class Backbone(NamedTuple):
     """Backbone, mean and std of the images it expects, and their size if it takes no other."""
 
     module: nn.Module
-    mean: Sequence[float]
-    std: Sequence[float]
+    mean_std: MeanStd
     image_size: int | None = None

@@ -13,16 +13,16 @@ from biasbed.errors import UsageError
 
 
 class Head:
-    """Computation of a network's last linear layer, with dropout of its input. `apart=True` skips the layer."""
+    """Computation of a network's last linear layer, with dropout of its input. `is_skipped` leaves the layer out."""
 
     def __init__(self, layer: nn.Module, num_features: int, dropout: float = 0.0) -> None:
         self.layer, self.num_features, self.dropout = layer, num_features, dropout
-        self.apart = False
+        self.is_skipped = False
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.dropout:
             x = functional.dropout(x, self.dropout, self.layer.training)
-        return x if self.apart else self.compute(x)
+        return x if self.is_skipped else self.compute(x)
 
     def compute(self, x: Tensor) -> Tensor:
         """Return the layer's output, without dropout and hooks."""

@@ -25,7 +25,7 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.form import Form, MeanStd
 from biasbed.networks.network import Network
-from biasbed.networks.normalisation import Normalisation, choose
+from biasbed.networks.normalisation import Normalisation, choose_normalisation
 from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights, weight_names
 from biasbed.settings import refuse_unknown
 from biasbed.system import commands
@@ -69,10 +69,10 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
     _refuse_without_classifier(architecture, name, weights)
     if not architecture.has_own_config:
         architecture = replace(architecture, tag=weights)
-    loaders = {"timm": _from_timm, "torchvision": _from_torchvision}
+    loaders = {"timm": _load_from_timm, "torchvision": _load_from_torchvision}
     try:
-        load = loaders.get(architecture.library, _from_optional)
-        backbone, outputs, classes, settings = load(architecture)
+        load = loaders.get(architecture.library, _load_from_optional)
+        loaded = load(architecture)
     except UsageError:
         raise
     except Exception as error:  # each library and version raises its own for an unreachable hub
@@ -80,8 +80,9 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
         if model_libraries.is_folder(name.partition(":")[2]):
             raise UsageError(f"{name}: the weights in this folder can't be read ({reason})") from None
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
-    how = choose(architecture, tag_mean_std(architecture), from_file=False, mean_std=mean_std)
-    return Published(Network(backbone, how.mean, how.std), outputs, classes, settings, how)
+    how = choose_normalisation(architecture, tag_mean_std(architecture), mean_std=mean_std)
+    network = Network(loaded.backbone, how.mean, how.std)
+    return Published(network, loaded.outputs, loaded.classes, loaded.settings, how)
 
 
 def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = None) -> Published:
@@ -97,9 +98,10 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     fitted = fit_file(path, part, architecture, "weights")
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, fitted.tensors)
-    keys = [key for key in _classifiers(architecture, plan) if key in tensors]
+    present = [key for key in _classifier_keys(architecture, plan) if key in tensors]
+    keys = [key for key in present if tensors[key].numel()]  # one without outputs is none
     if not keys and tensors.keys() & plan.state_dict().keys():
-        expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
+        expected = "".join(f" ({key})" for key in _classifier_keys(architecture, plan)[:1])
         others = [shown(key) for key in tensors if key not in plan.state_dict() and key.endswith(".weight")]
         instead = f", but {listed(others, 3)}" if others else ""
         raise UsageError(
@@ -109,23 +111,14 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
     if keys:
         shape = tensors[keys[0]].shape
-        if not shape or not shape[0]:
-            raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
         if shape[1:] == plan.state_dict()[keys[0]].shape[1:]:
             outputs = shape[0]
-    backbone, *usual, _ = create(architecture, Form(outputs))
+    backbone, usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
-    how = choose(
-        *(architecture, (usual[0], usual[1])),
-        from_file=True,
-        trained=fitted.mean_std,
-        beside=fitted.beside,
-        mean_std=mean_std,
-        source=f"weights={path}",
-    )
-    settings = _own_settings(architecture)
+    how = choose_normalisation(architecture, usual, fitted=fitted, mean_std=mean_std, source=f"weights={path}")
+    settings = _published_preprocessing(architecture)
     if not settings:
-        settings = _settings(_input_size(architecture))
+        settings = _preprocessing_settings(_usual_size(architecture))
         _warn_of_usual_size(architecture, path, settings["image_size"])
     return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
 
@@ -135,7 +128,7 @@ def _warn_of_usual_size(architecture: Architecture, path: Path, size: int) -> No
     if architecture.library != "timm":
         return
     usual = resolve_weights(architecture, "named:default")
-    expected = (_find_own_settings(usual) if usual.tag else {}).get("image_size", size)
+    expected = (_supported_preprocessing(usual) if usual.tag else {}).get("image_size", size)
     if expected != size:
         name = f"timm:{usual.tagged}"
         log.warning("weights=%s: tested at %d pixels; %s expects %d: name it with its tag", path, size, name, expected)
@@ -153,13 +146,15 @@ def _refuse_without_classifier(architecture: Architecture, name: str, weights: s
 
 
 class _Loaded(NamedTuple):
+    """Model as its library loads it, with the preprocessing of its weights as settings."""
+
     backbone: nn.Module
     outputs: int
     classes: tuple[str, ...] | None
     settings: Mapping[str, Any]
 
 
-def _from_torchvision(architecture: Architecture) -> _Loaded:
+def _load_from_torchvision(architecture: Architecture) -> _Loaded:
     from torchvision import models
 
     weights: Any = models.get_model_weights(architecture.name)[architecture.tag]
@@ -170,14 +165,14 @@ def _from_torchvision(architecture: Architecture) -> _Loaded:
 
 def torchvision_settings(preset: Any) -> dict[str, Any]:
     """Return the preprocessing of torchvision's `ImageClassification`, the transforms of its weights, as settings."""
-    return _settings(preset.crop_size[0], preset.resize_size[0], preset.interpolation.value)
+    return _preprocessing_settings(preset.crop_size[0], preset.resize_size[0], preset.interpolation.value)
 
 
-def _from_timm(architecture: Architecture) -> _Loaded:
+def _load_from_timm(architecture: Architecture) -> _Loaded:
     import timm
     from timm.data.imagenet_info import infer_imagenet_subset
 
-    settings = _timm_settings(architecture)
+    settings = _timm_preprocessing(architecture)
     backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
     outputs = backbone.num_classes
     if not outputs:
@@ -202,11 +197,11 @@ def _label_names(architecture: Architecture, outputs: int) -> tuple[str, ...] | 
     return tuple(names) if all(isinstance(name, str) for name in names) else None
 
 
-def _from_optional(architecture: Architecture) -> _Loaded:
+def _load_from_optional(architecture: Architecture) -> _Loaded:
     """Return a classifier of an optional library with all its classes."""
     library = architecture.optional_library
     names = library.classes(architecture.name) or []
-    settings = _optional_settings(architecture)
+    settings = _optional_preprocessing(architecture)
     backbone, *_ = create(architecture, Form(len(names), image_size=settings["image_size"]))
     tensors = library.fetch(architecture.name, architecture.tag)
     load_weights(backbone, model_libraries.select_tensors(tensors, backbone), architecture.name, architecture.name)
@@ -234,26 +229,26 @@ def find_preprocessing(name: str, init: str) -> Mapping[str, Any]:
     if init.startswith("named:"):
         check_init(name, init)
         architecture = resolve_weights(architecture, init)
-    return _find_own_settings(architecture)
+    return _supported_preprocessing(architecture)
 
 
-def _find_own_settings(architecture: Architecture) -> Mapping[str, Any]:
+def _supported_preprocessing(architecture: Architecture) -> Mapping[str, Any]:
     """Return the preprocessing that a model's tag or configuration says; empty if biasbed does not have it."""
     try:
-        return _own_settings(architecture)
+        return _published_preprocessing(architecture)
     except UsageError:  # images that are not square
         return {}
 
 
-def _own_settings(architecture: Architecture) -> dict[str, Any]:
+def _published_preprocessing(architecture: Architecture) -> dict[str, Any]:
     """Return the preprocessing for the weights of the tag, or of the model's own configuration. Empty without either.
 
     Raises UsageError for one that biasbed does not have.
     """
     if architecture.is_optional:
-        return _optional_settings(architecture)
+        return _optional_preprocessing(architecture)
     if architecture.library == "timm" and (architecture.tag or architecture.has_own_config):
-        return _timm_settings(architecture)
+        return _timm_preprocessing(architecture)
     if architecture.library == "torchvision" and architecture.tag:
         from torchvision import models
 
@@ -262,16 +257,16 @@ def _own_settings(architecture: Architecture) -> dict[str, Any]:
     return {}
 
 
-def _optional_settings(architecture: Architecture) -> dict[str, Any]:
+def _optional_preprocessing(architecture: Architecture) -> dict[str, Any]:
     """Return the preprocessing of an optional library's model as settings."""
     how = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
     if how.crop is None:
         name = f"{architecture.library}:{architecture.name}"
         raise UsageError(f"{name} can't be tested as it is: biasbed does not crop images as its configuration says")
-    return _settings(how.size, how.resize, how.interpolation) | {"preprocess.crop": how.crop}
+    return _preprocessing_settings(how.size, how.resize, how.interpolation) | {"preprocess.crop": how.crop}
 
 
-def _timm_settings(architecture: Architecture) -> dict[str, Any]:
+def _timm_preprocessing(architecture: Architecture) -> dict[str, Any]:
     """Return timm's preprocessing for the weights that the tag names."""
     config: Any = timm_config(architecture.tagged)
     return timm_settings(config.to_dict(), f"timm:{architecture.tagged}")
@@ -291,7 +286,8 @@ def timm_settings(pretrained_cfg: Mapping[str, Any], name: str) -> dict[str, Any
     mode = how["crop_mode"]
     if mode not in CROPS or (mode == "border" and set(how["mean"]) != {0.5}):
         raise UsageError(f"{name} can't be tested as it is: crop {mode}, filled up with its mean")
-    return _settings(size, int(size / how["crop_pct"]), how["interpolation"]) | {"preprocess.crop": CROPS[mode]}
+    settings = _preprocessing_settings(size, int(size / how["crop_pct"]), how["interpolation"])
+    return settings | {"preprocess.crop": CROPS[mode]}
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
@@ -302,7 +298,8 @@ def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
     return names if len(names) == outputs else None
 
 
-def _settings(size: int, resize: int | None = None, interpolation: str = "bilinear") -> dict[str, Any]:
+def _preprocessing_settings(size: int, resize: int | None = None, interpolation: str = "bilinear") -> dict[str, Any]:
+    """Return preprocessing as settings by dotted name. resize: short side before the crop; None: the usual one."""
     from biasbed.data.transforms import USUAL_CROP
 
     return {
@@ -314,7 +311,7 @@ def _settings(size: int, resize: int | None = None, interpolation: str = "biline
     }
 
 
-def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
+def _classifier_keys(architecture: Architecture, backbone: nn.Module) -> list[str]:
     """Return the names of the weights whose rows are the outputs."""
     if architecture.library == "timm":
         timm_backbone: Any = backbone
@@ -324,7 +321,7 @@ def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
     return [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear | nn.Conv2d)][-1:]
 
 
-def _input_size(architecture: Architecture) -> int:
+def _usual_size(architecture: Architecture) -> int:
     """Return 224, or the size of the only images that the network takes."""
     if architecture.is_optional:
         return architecture.optional_library.preprocessing(architecture.name, architecture.tag).size

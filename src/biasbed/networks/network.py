@@ -71,29 +71,29 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, or features if the head was removed."""
-        return cast(Tensor, self.backbone(self._input(x)))
+        return cast(Tensor, self.backbone(self._normalise_input(x)))
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the last linear layer [N,num_features], in training with dropout.
 
         Hooks before that layer have run. Raises UsageError if the network has no such layer.
         """
-        head = self._parted()
-        head.apart = True
+        head = self._require_head()
+        head.is_skipped = True
         try:
-            features: Tensor = self.backbone(self._input(x))
+            features: Tensor = self.backbone(self._normalise_input(x))
         finally:
-            head.apart = False
+            head.is_skipped = False
         return features.flatten(1)
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the logits of features. `classify(features(x))` is `forward(x)` without hooks after the last layer."""
-        return self._parted().classify(features)
+        return self._require_head().classify(features)
 
     @property
     def num_features(self) -> int:
         """Number of features of an image."""
-        return self._parted().num_features
+        return self._require_head().num_features
 
     @property
     def channels(self) -> int:
@@ -112,13 +112,13 @@ class Network(nn.Module):
             return None
         return next(name for name, module in self.backbone.named_modules() if module is self._head.layer)
 
-    def _input(self, x: Tensor) -> Tensor:
+    def _normalise_input(self, x: Tensor) -> Tensor:
         if self.image_size is not None and x.shape[2:] != (self.image_size, self.image_size):
             actual, size = "x".join(map(str, x.shape[2:])), self.image_size
             raise UsageError(f"{type(self.backbone).__name__} takes images of {size}x{size} pixels, not {actual}")
         return cast(Tensor, self.normalise(x))
 
-    def _parted(self) -> heads.Head:
+    def _require_head(self) -> heads.Head:
         """Return the head. Raises UsageError if there is none."""
         if self._head is None:
             raise heads.no_head_error(self.backbone)

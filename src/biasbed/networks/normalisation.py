@@ -5,13 +5,16 @@ Answers: Which mean and standard deviation does a network's input have?
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from biasbed.errors import UsageError, listed, shown
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
+from biasbed.networks.fitting import Fitted
 from biasbed.networks.form import MeanStd
 
+# Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
+SCALES = {"unit": MeanStd((0.0,), (1.0,)), "unit_255": MeanStd((0.0,), (255.0,))}
 Kind = Literal["given", "scale", "checkpoint", "tag", "architecture"]
 
 
@@ -37,13 +40,11 @@ class Normalisation(NamedTuple):
         return {"mean": list(self.mean), "std": list(self.std), "kind": self.kind, "why": self.why}
 
 
-def choose(
+def choose_normalisation(
     architecture: Architecture,
-    usual: tuple[Sequence[float], Sequence[float]],
+    usual: MeanStd,
     *,
-    from_file: bool,
-    trained: MeanStd | None = None,
-    beside: Sequence[str] = (),
+    fitted: Fitted | None = None,
     mean_std: MeanStd | None = None,
     scale: str = "auto",
     source: str = "",
@@ -51,32 +52,33 @@ def choose(
     """Return the normalisation of a network: `mean_std`, else what its weights say, else the architecture's own.
 
     architecture: with the tag of the weights, if there is one. usual: mean and std that belong to it, by channel.
-    from_file: True if the weights come from a file. trained: mean and std that our checkpoint was trained with. beside:
-    tensors in the file that the network does not take. scale: `network.scale`; unless it is auto, `usual` follows it.
-    Raises UsageError if there are such tensors, which may normalise images, and neither `mean_std` nor `scale`.
+    fitted: weights of a file; None if they come from the library, or if there are none. scale: `network.scale`.
+    source: name of the file in messages. Raises UsageError if the file has tensors that the network does not take,
+    which may normalise images, and neither `mean_std` nor `scale` is given.
     """
-    channels = len(usual[0])
+    channels = len(usual.mean)
     if mean_std is not None:
         return Normalisation(*one_per_channel(mean_std, channels), "given", "given")
     if scale != "auto":
-        return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}")
-    if trained is not None:
-        return Normalisation(*one_per_channel(trained, channels), "checkpoint", "those of the checkpoint's training")
-    if beside:
+        return Normalisation(*SCALES[scale].repeat(channels), "scale", f"network.scale={scale}")
+    if fitted is not None and fitted.mean_std is not None:
+        mean_std = one_per_channel(fitted.mean_std, channels)
+        return Normalisation(*mean_std, "checkpoint", "those of the checkpoint's training")
+    if fitted is not None and fitted.beside:
         raise UsageError(
             f"{source}: has tensors that {architecture.name} does not take and that may normalise its images: "
-            f"{listed(map(shown, beside), 4)}; give mean= and std= of images in [0,1], and they are left out"
+            f"{listed(map(shown, fitted.beside), 4)}; give mean= and std= of images in [0,1], and they are left out"
         )
-    mean, std = tuple(usual[0]), tuple(usual[1])
     if architecture.is_optional:
         preprocessing = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
-        return Normalisation(mean, std, "tag", f"of the model's own configuration, which expects {preprocessing.text}")
+        return Normalisation(*usual, "tag", f"of the model's own configuration, which expects {preprocessing.text}")
     if architecture.has_own_config:
-        return Normalisation(mean, std, "tag", "of the model's own configuration")
+        return Normalisation(*usual, "tag", "of the model's own configuration")
     if architecture.tag:
-        source_of_tag = "of the tag in the network's name" if from_file else "of the weights' tag"
-        return Normalisation(mean, std, "tag", f"{source_of_tag}, {architecture.tag}")
-    return Normalisation(mean, std, "architecture", f"default of the architecture{_doubt(architecture, from_file)}")
+        source_of_tag = "of the weights' tag" if fitted is None else "of the tag in the network's name"
+        return Normalisation(*usual, "tag", f"{source_of_tag}, {architecture.tag}")
+    doubt = "" if fitted is None else _doubt(architecture)
+    return Normalisation(*usual, "architecture", f"default of the architecture{doubt}")
 
 
 def one_per_channel(values: MeanStd, channels: int) -> MeanStd:
@@ -90,9 +92,9 @@ def one_per_channel(values: MeanStd, channels: int) -> MeanStd:
     return MeanStd(mean, std)
 
 
-def _doubt(architecture: Architecture, from_file: bool) -> str:
-    """Return a clause if weights of an unknown tag may need other values. Empty if not."""
-    if not from_file or architecture.library != "timm":
+def _doubt(architecture: Architecture) -> str:
+    """Return a clause if a file's weights, whose tag is unknown, may need other values. Empty if not."""
+    if architecture.library != "timm":
         return ""
     tags = timm_tags(architecture.name)
     values = {tag_mean_std(Architecture("timm", architecture.name, tag)) for tag in tags}

@@ -38,16 +38,15 @@ def refuse_size(name: str, size: int, channels: int = 3) -> None:
     if patch is None or size % patch == 0:
         return
     form = Form(2, channels, size)
-    if _takes(architecture, form):
+    if _accepts(architecture, form):
         return
     below = size - size % patch
-    valid = [
-        *_first_taken(architecture, form, range(below, SMALLEST - 1, -patch)),
-        *_first_taken(architecture, form, range(below + patch, below + patch * TRIES, patch)),
-    ]
+    smaller = _find_size(architecture, form, range(below, SMALLEST - 1, -patch))
+    larger = _find_size(architecture, form, range(below + patch, below + patch * TRIES, patch))
+    valid = [valid_size for valid_size in (smaller, larger) if valid_size is not None]
     if valid:  # else the patch is not what keeps the network from images of this size
         raise UsageError(
-            f"{name} can't be made for images of {size} x {size} pixels: {_problem(patch, size)}; take "
+            f"{name} can't be made for images of {size} x {size} pixels: {_describe_loss(patch, size)}; take "
             f"image_size={' or '.join(map(str, valid))}"
         )
 
@@ -59,9 +58,9 @@ def refuse_lost_border(module: nn.Module, channels: int) -> Iterator[None]:
     def refuse(layer: Any, inputs: tuple[Tensor, ...]) -> None:
         for side, patch in zip(inputs[0].shape[-2:], layer.stride, strict=True):
             if side % patch:
-                raise BorderLost(_problem(patch, side))
+                raise BorderLost(_describe_loss(patch, side))
 
-    layers = [layer for layer in module.modules() if _cuts(layer, channels)]
+    layers = [layer for layer in module.modules() if _is_patch_layer(layer, channels)]
     handles = [layer.register_forward_pre_hook(refuse) for layer in layers]
     try:
         yield
@@ -70,11 +69,11 @@ def refuse_lost_border(module: nn.Module, channels: int) -> Iterator[None]:
             handle.remove()
 
 
-def _problem(patch: int, size: int) -> str:
+def _describe_loss(patch: int, size: int) -> str:
     return f"its patches of {patch} x {patch} pixels leave out {size % patch} of {size} pixels per side"
 
 
-def _cuts(layer: nn.Module, channels: int) -> bool:
+def _is_patch_layer(layer: nn.Module, channels: int) -> bool:
     """Return True for a convolution that cuts images into patches, side by side."""
     return (
         isinstance(layer, nn.Conv2d)
@@ -89,20 +88,20 @@ def _cuts(layer: nn.Module, channels: int) -> bool:
 def _find_patch(backbone: nn.Module) -> int | None:
     """Return the size of the patches that images in RGB are cut into. None if there are none."""
     for layer in backbone.modules():
-        if isinstance(layer, nn.Conv2d) and _cuts(layer, 3):
+        if isinstance(layer, nn.Conv2d) and _is_patch_layer(layer, 3):
             return max(layer.stride)
     return None
 
 
-def _first_taken(architecture: Architecture, form: Form, sizes: Sequence[int]) -> list[int]:
-    """Return the first size that the architecture takes, in a list. Empty if it takes none of the first ones."""
+def _find_size(architecture: Architecture, form: Form, sizes: Sequence[int]) -> int | None:
+    """Return the first of these sizes that the architecture takes. None if it takes none of the first `TRIES`."""
     for size in sizes[:TRIES]:
-        if _takes(architecture, replace(form, image_size=size)):
-            return [size]
-    return []
+        if _accepts(architecture, replace(form, image_size=size)):
+            return size
+    return None
 
 
-def _takes(architecture: Architecture, form: Form) -> bool:
+def _accepts(architecture: Architecture, form: Form) -> bool:
     """Return True if the architecture takes images of the form's size and loses none of their border."""
     for device in ("meta", "cpu"):  # some architectures compute with their values while they are made
         try:

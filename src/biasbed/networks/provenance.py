@@ -12,24 +12,24 @@ from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve, timm_config
 from biasbed.networks.fitting import Fitted
-from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
+from biasbed.networks.weights import check_init, find_weights_file, is_run_id, read_weights, resolve_weights
 from biasbed.system import files
 
 
-class _Record(NamedTuple):
+class _WeightFacts(NamedTuple):
     """Facts about weights that this process has read, so that recording them needs no second reading."""
 
     sha256: str
     fitted: Fitted  # without its tensors
 
 
-_read: dict[tuple[Any, ...], _Record] = {}
+_facts: dict[tuple[Any, ...], _WeightFacts] = {}
 
 
-def read(architecture: Architecture, init: str) -> Fitted:
-    """Return `read_weights`, and remember the content hash and what the file says of images."""
+def read_and_remember(architecture: Architecture, init: str) -> Fitted:
+    """Read initial weights, and remember their content hash and what their file says of images."""
     fitted = read_weights(architecture, init)
-    _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted._replace(tensors={}))
+    _facts[_cache_key(architecture, init)] = _WeightFacts(content_hash(fitted.tensors), fitted._replace(tensors={}))
     return fitted
 
 
@@ -59,7 +59,7 @@ def start(name: str, init: str) -> str:
     if init.startswith("named:") and not architecture.is_local:
         named = resolve_weights(architecture, init)
         return f"{named.library}:{named.name}:{named.tag or 'default'}"
-    return f"file:{_hash(architecture, init)[:16]}"
+    return f"file:{_remembered(architecture, init).sha256[:16]}"
 
 
 def origin(name: str, init: str) -> dict[str, Any]:
@@ -87,14 +87,13 @@ def origin(name: str, init: str) -> dict[str, Any]:
     elif is_run_id(init) and not files.split_setting(init).path.is_file():
         facts["run"] = init
     else:
-        facts["file"] = weights_file(init).name
-    return {**facts, "sha256": _hash(architecture, init)}
+        facts["file"] = find_weights_file(init).name
+    return {**facts, "sha256": _remembered(architecture, init).sha256}
 
 
-def file_facts(architecture: Architecture, init: str) -> Fitted:
-    """Return what a file of initial weights says of images, without its tensors. Empty if there is no file."""
-    is_file = init != "scratch" and not init.startswith("named:")
-    return _record(architecture, init).fitted if is_file else Fitted("", {})
+def describe_file(architecture: Architecture, init: str) -> Fitted:
+    """Return what a file of initial weights says of images, without its tensors. Reads the file once."""
+    return _remembered(architecture, init).fitted
 
 
 def _url(named: Architecture) -> dict[str, str]:
@@ -110,21 +109,18 @@ def _url(named: Architecture) -> dict[str, str]:
     return {"url": str(models.get_model_weights(named.name)[named.tag].url)}
 
 
-def _hash(architecture: Architecture, init: str) -> str:
-    return _record(architecture, init).sha256
+def _remembered(architecture: Architecture, init: str) -> _WeightFacts:
+    """Return the facts about initial weights, which are read unless this process has read them already."""
+    key = _cache_key(architecture, init)
+    if key not in _facts:
+        read_and_remember(architecture, init)
+    return _facts[key]
 
 
-def _record(architecture: Architecture, init: str) -> _Record:
-    key = _key(architecture, init)
-    if key not in _read:
-        read(architecture, init)
-    return _read[key]
-
-
-def _key(architecture: Architecture, init: str) -> tuple[Any, ...]:
+def _cache_key(architecture: Architecture, init: str) -> tuple[Any, ...]:
     """Return a cache key: the exact name of named weights; path, size, time and part of a file, which may change."""
     if init.startswith("named:"):
         return (resolve_weights(architecture, init),)
-    path = weights_file(init).absolute()
+    path = find_weights_file(init).absolute()
     state = path.stat()
     return path, state.st_size, state.st_mtime_ns, files.split_setting(init).part, architecture

@@ -62,7 +62,7 @@ def main_path(backbone: nn.Module) -> list[Place]:
     places = [Place(backbone.get_submodule("patch_embed.proj"))]
     for modules in parts.stages:
         for block in modules:
-            places += [Place(_child(block, name), parts.layout) for name in ("attn", "mlp")]
+            places += [Place(_require_layer(block, name), parts.layout) for name in ("attn", "mlp")]
     return places
 
 
@@ -93,7 +93,7 @@ def _convnext_layout(block: nn.Module) -> MapLayout:
     return MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
 
 
-def _child(block: nn.Module, name: str) -> nn.Module:
+def _require_layer(block: nn.Module, name: str) -> nn.Module:
     child = getattr(block, name, None)
     if not isinstance(child, nn.Module):
         raise UsageError(f"{type(block).__name__} has no layer '{name}', whose map the method would change")
@@ -184,7 +184,7 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
         sites = [Site(first, stem, window_of(stem))]
     else:
         embedding = backbone.get_submodule("patch_embed")
-        projection = _child(embedding, "proj")
+        projection = _require_layer(embedding, "proj")
         is_dynamic = getattr(backbone, "dynamic_img_size", False)  # positions are put in a row later
         layout = CHANNELS_LAST if is_dynamic else replace(parts.layout, prefix=0)
         sites = [Site(projection, embedding, window_of(projection), target_layout=layout)]
@@ -195,8 +195,8 @@ def _efficientnet_site(blocks: nn.Module) -> Site:
     """Return the site in the first of some blocks, at its first convolution that sees more than one position."""
     block = next(blocks.children())
     layers = list(block.children())
-    spatial = (n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2d) and _first(layer.kernel_size) > 1)
-    number = next(spatial)
+    convs = [number for number, layer in enumerate(layers) if isinstance(layer, nn.Conv2d)]
+    number = next(number for number in convs if window_of(layers[number]).kernel > 1)
     return Site(layers[number], layers[number + 1], window_of(layers[number]))
 
 
@@ -204,8 +204,9 @@ def _block_site(stage: nn.Module, parts: Stages) -> Site:
     """Return the site in the first block of a ConvNeXt's stage, or in a ViT's block."""
     if parts.layout == MAPS:
         block: Any = next(stage.get_submodule("blocks").children())
-        return Site(block, _child(block, "norm"), window_of(block.conv_dw), target_layout=_convnext_layout(block))
-    return Site(stage, _child(stage, "attn"), Window(), source_layout=parts.layout, target_layout=parts.layout)
+        norm = _require_layer(block, "norm")
+        return Site(block, norm, window_of(block.conv_dw), target_layout=_convnext_layout(block))
+    return Site(stage, _require_layer(stage, "attn"), Window(), source_layout=parts.layout, target_layout=parts.layout)
 
 
 def stem_site(resnet: nn.Module) -> Site:
@@ -286,7 +287,7 @@ class TimmTail(nn.Module):
         return cast(Tensor, backbone.forward_head(x))
 
 
-def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
+def make_tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
     """Return stage `stage` (1 to 4) to the end as one module, which shares the network's modules.
 
     Raises UsageError for a network of another kind, or one whose last stages need more than the map before them.
@@ -419,7 +420,7 @@ class Middle:
     tokens: list[nn.Parameter] = field(default_factory=list)
 
 
-def middle(backbone: nn.Module) -> Middle:
+def find_middle(backbone: nn.Module) -> Middle:
     """Return the middle of a network: after the second of four stages, or after half of a small network's ReLUs.
 
     An odd number of ReLUs is rounded up. Raises UsageError for a network whose stages are unknown.
@@ -456,12 +457,12 @@ def window_of(module: Any) -> Window:
     kernel = getattr(module, "kernel_size", None) or getattr(module, "filt_size", None)  # filt_size: timm's blur
     if kernel is None:  # a norm, an activation
         return Window()
-    span = _first(getattr(module, "dilation", 1)) * (_first(kernel) - 1) + 1
+    span = _first_number(getattr(module, "dilation", 1)) * (_first_number(kernel) - 1) + 1
     if module.padding == "same" or type(module).__name__ == "Conv2dSame":
-        return Window(span, _first(module.stride), is_same=True)
-    return Window(span, _first(module.stride), _first(module.padding))
+        return Window(span, _first_number(module.stride), is_same=True)
+    return Window(span, _first_number(module.stride), _first_number(module.padding))
 
 
-def _first(value: Any) -> int:
+def _first_number(value: Any) -> int:
     """Return the first value of a size given once or per axis. ResNets have square windows."""
     return int(value if isinstance(value, int) else value[0])

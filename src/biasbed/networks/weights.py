@@ -23,7 +23,7 @@ from biasbed.networks.backbones import (
     timm_config,
     timm_tags,
 )
-from biasbed.networks.fitting import Fitted, fit, without_wrappers
+from biasbed.networks.fitting import Fitted, fit, largest_group_without_wrappers
 from biasbed.settings import refuse_unknown
 from biasbed.system import files, places
 
@@ -39,8 +39,8 @@ def check_init(name: str, init: str) -> None:
     """
     if init == "scratch":
         return
-    if not init.startswith("named:"):
-        weights_file(init)
+    if comes_from_file(init):
+        find_weights_file(init)
         return
     weights, architecture = init.removeprefix("named:"), resolve(name)
     names = weight_names(architecture)
@@ -53,8 +53,8 @@ def check_init(name: str, init: str) -> None:
         raise UsageError(f"init={init} and backbone={name} name different weights")
 
 
-def weights_file(init: str) -> Path:
-    """Return the file that `init` names (`system.files.named`), or the best checkpoint of the tracked run it names.
+def find_weights_file(init: str) -> Path:
+    """Return the file that `init` names (`system.files.find_file`), or the best checkpoint of the tracked run it names.
 
     A checkpoint is fetched once and kept on this machine. Raises UsageError if there is neither file nor run, or if the
     file has another checksum; Failure if the run has no checkpoint or the tracking server can't be used.
@@ -77,6 +77,11 @@ def weights_file(init: str) -> Path:
             except Failure as failure:
                 raise Failure(f"init={init}: the run has no best checkpoint to start from: {failure}") from None
     return kept
+
+
+def comes_from_file(init: str) -> bool:
+    """Return True if initial weights are those of a file, or a tracked run's checkpoint; False for a library's."""
+    return init != "scratch" and not init.startswith("named:")
 
 
 def is_run_id(word: str) -> bool:
@@ -107,17 +112,17 @@ def resolve_weights(architecture: Architecture, init: str) -> Architecture:
 def read_weights(architecture: Architecture, init: str) -> Fitted:
     """Return the tensors with the backbone's own keys. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
-        return fit_file(weights_file(init), files.split_setting(init).part, architecture, "init")
-    tensors = fetch_or_fail(resolve_weights(architecture, init), init)
+        return fit_file(find_weights_file(init), files.split_setting(init).part, architecture, "init")
+    tensors = fetch_weights(resolve_weights(architecture, init), init)
     if architecture.is_optional:
         tensors = model_libraries.select_tensors(tensors, skeleton(architecture))
     return Fitted("", tensors)
 
 
-def fetch_or_fail(architecture: Architecture, init: str) -> dict[str, Tensor]:
-    """Return named weights. Raises Failure if they can't be fetched."""
+def fetch_weights(architecture: Architecture, init: str) -> dict[str, Tensor]:
+    """Return named weights, which their library downloads and caches. Raises Failure if they can't be fetched."""
     try:
-        return _fetch(architecture)
+        return _fetch_from_library(architecture)
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
@@ -162,7 +167,7 @@ def load_weights(
     state = backbone.state_dict()
     tensors = renaming.translate(backbone, tensors)
     loaded = {key: value for key, value in tensors.items() if key in state or key.partition(".")[0] not in AUXILIARY}
-    fresh = _other_classes(backbone, state, loaded)
+    fresh = _other_classifier_keys(backbone, state, loaded)
     gates = [key for key in state if resnet_parts.gate_kind(key)]
     fresh_gates = [] if loaded.keys() & set(gates) else gates
     loaded |= {key: state[key] for key in (*fresh, *fresh_gates)}
@@ -177,7 +182,8 @@ def load_weights(
     }
     clauses = [f"{name_some(keys)} {problem}" for problem, keys in problems.items() if keys]
     if clauses:
-        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(clauses)}{_gates_hint(loaded, gates, name)}")
+        advice = _advise_gates(loaded, gates, name)
+        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(clauses)}{advice}")
     try:
         renaming.load(backbone, loaded)
     except RuntimeError as error:  # of a type that torch can't convert
@@ -192,7 +198,7 @@ def load_weights(
         log.warning("%s %s: the last layer begins with random weights for %d classes", source, problem, outputs)
 
 
-def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
+def _advise_gates(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
     """Return a hint at the backbone's name with gates if only the weights have gates."""
     kinds = {resnet_parts.gate_kind(key) for key in keys} - {""}
     return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
@@ -213,8 +219,8 @@ def weight_names(architecture: Architecture) -> list[str]:
     return [weights.name for weights in models.get_model_weights(architecture.name)]
 
 
-def _fetch(architecture: Architecture) -> dict[str, Tensor]:
-    """Return the named weights by the library's own download and cache."""
+def _fetch_from_library(architecture: Architecture) -> dict[str, Tensor]:
+    """Return the weights of the tag. Raises what the library raises."""
     if architecture.is_optional:
         return architecture.optional_library.fetch(architecture.name, architecture.tag)
     if architecture.library == "timm":
@@ -233,10 +239,10 @@ def read_file(path: Path, option: str) -> dict[str, Tensor]:
 
     Raises UsageError if the file holds no state dict. Runs no pickled code.
     """
-    return without_wrappers(weight_files.read(path, option), f"{option}={path}")
+    return largest_group_without_wrappers(weight_files.read(path, option), f"{option}={path}")
 
 
-def _other_classes(backbone: nn.Module, state: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> list[str]:
+def _other_classifier_keys(backbone: nn.Module, state: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> list[str]:
     """Return the classifier's keys if they are missing, or if weight and bias differ in the number of rows only."""
     head = heads.find(backbone)
     keys = [key for key in state if key.rpartition(".")[0] == head]

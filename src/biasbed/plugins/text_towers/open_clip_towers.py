@@ -75,7 +75,7 @@ class OpenCLIP(TowerLibrary):
             raise UsageError(f"unknown backbone 'open_clip:{name}'{nearest(name, open_clip.list_models())}")
 
     def create(self, name: str, tag: str, form: Form) -> Backbone:
-        from biasbed.networks.form import Backbone
+        from biasbed.networks.form import Backbone, MeanStd
 
         if form.channels != 3:
             raise UsageError(f"open_clip:{name} takes images of 3 channels, not {form.channels}")
@@ -84,7 +84,7 @@ class OpenCLIP(TowerLibrary):
         size = getattr(model.visual, "image_size", None)
         side = size if isinstance(size, int) or size is None else int(size[0])
         module = OpenCLIPImage(model, int(self._model_config(name)["embed_dim"]), form.outputs)
-        return Backbone(module, preprocessing.mean, preprocessing.std, side)
+        return Backbone(module, MeanStd(preprocessing.mean, preprocessing.std), side)
 
     def create_text(self, name: str, tag: str) -> TextTower:
         import open_clip

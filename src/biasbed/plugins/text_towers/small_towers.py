@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from biasbed.networks.backbones import with_imagenet_mean_std
+from biasbed.networks.backbones import IMAGENET
 from biasbed.networks.form import Backbone, Form
 from biasbed.networks.small import scaled
 from biasbed.plugins.text_towers.towers import ImageTower, TextTower
@@ -67,4 +67,4 @@ class SmallTextTower(TextTower):
 
 def make_small_clip(form: Form) -> Backbone:
     """Return the image tower of `small_clip`."""
-    return with_imagenet_mean_std(SmallImageTower(form.outputs, form.channels, form.width), form)
+    return Backbone(SmallImageTower(form.outputs, form.channels, form.width), IMAGENET.repeat(form.channels))

@@ -7,7 +7,7 @@ from biasbed.networks import weight_files
 from biasbed.networks.backbones import Architecture, resolve
 from biasbed.networks.fitting import fit
 from biasbed.networks.model_libraries import select_tensors
-from biasbed.networks.weights import fetch_or_fail, name_some, resolve_weights, weights_file
+from biasbed.networks.weights import fetch_weights, find_weights_file, name_some, resolve_weights
 from biasbed.plugins.text_towers.small_towers import SmallTextTower
 from biasbed.plugins.text_towers.towers import TextTower, TowerLibrary, no_text_tower_error
 from biasbed.system import files
@@ -24,10 +24,10 @@ def load_text_tower(name: str, init: str) -> TextTower:
         return create_text_tower(architecture)
     if init.startswith("named:"):
         named = resolve_weights(architecture, init)
-        tower, tensors = create_text_tower(named), fetch_or_fail(named, init)
+        tower, tensors = create_text_tower(named), fetch_weights(named, init)
         source = init
     else:
-        tower, path = create_text_tower(architecture), weights_file(init)
+        tower, path = create_text_tower(architecture), find_weights_file(init)
         state = tower.model.state_dict()
         source = f"init={path}"
         fitted = fit(weight_files.read(path, "init"), state, (), files.split_setting(init).part, source)

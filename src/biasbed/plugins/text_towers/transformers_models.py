@@ -115,7 +115,7 @@ class Transformers(TowerLibrary):
     def create(self, name: str, tag: str, form: Form) -> Backbone:
         from transformers import AutoModelForImageClassification
 
-        from biasbed.networks.form import Backbone
+        from biasbed.networks.form import Backbone, MeanStd
 
         config, preprocessing = copy.deepcopy(_config(name)), self.preprocessing(name, tag)
         vision = getattr(config, "vision_config", config)
@@ -133,7 +133,7 @@ class Transformers(TowerLibrary):
             config.num_labels = form.outputs
             module = AutoModelForImageClassification.from_config(config, trust_remote_code=False)
             module.forward = LogitsForward(module, is_resized)
-        return Backbone(module, preprocessing.mean, preprocessing.std)
+        return Backbone(module, MeanStd(preprocessing.mean, preprocessing.std))
 
     def create_text(self, name: str, tag: str) -> TextTower:
         from transformers import AutoTokenizer
