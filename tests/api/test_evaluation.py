@@ -162,7 +162,7 @@ def look_up(x: Tensor, calls: int) -> Tensor:
             lambda x, calls: x[:, :8],
             r"the transform makes images of \[3, 8, 16\] and \[3, 16, 16\]; give all one size",
         ),
-        (0, lambda x, calls: x.numpy(), "transform= returns a ndarray and should return a tensor"),
+        (0, lambda x, calls: x.numpy(), "transform= returns a ndarray and should return one image as a tensor"),
     ],
 )
 def test_a_transform_that_fails_in_a_loader_ends_in_a_line(workers: int, fail: Any, message: str) -> None:
@@ -201,24 +201,35 @@ class Output(nn.Module):
         return self.make(torch.zeros(len(x), 10))
 
 
+LOGITS = Output(lambda z: z)
+
+
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
         (Output(lambda z: (z, z)), {}, r"returns a tuple of a tensor \[2, 10\], .*lambda x: model\(x\)\[0\]"),
         (Output(lambda z: {"logits": z}), {}, r"returns a dict with logits .*model\(x\)\['logits'\]"),
-        (Output(lambda z: z), {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
-        (Output(lambda z: z), {"classes": ["a"] * 10}, "two outputs are called 'a'"),
-        (Output(lambda z: z), {"classes": 10}, "classes=10: give the names of the outputs as a list"),
-        (Output(lambda z: z), {"transform": torchvision.models.ResNet18_Weights.DEFAULT}, r"give its \.transforms\(\)"),
-        (Output(lambda z: z), {"transform": lambda image: TO_FLOAT(image)[None]}, r"should return one image \[C,H,W\]"),
+        (LOGITS, {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
+        (LOGITS, {"classes": ["a"] * 10}, "two outputs are called 'a'"),
+        (LOGITS, {"classes": 10}, "classes=10: give the names of the outputs as a list"),
         (
-            Output(lambda z: z),
+            LOGITS,
+            {"transform": torchvision.models.ResNet18_Weights.DEFAULT},
+            "transform= raises TypeError",
+        ),
+        (
+            LOGITS,
+            {"transform": lambda image: TO_FLOAT(image)[None]},
+            r"should return one image as a tensor \[C,H,W\]",
+        ),
+        (
+            LOGITS,
             {"classes": [*CLASSES[1:], "ten"]},
             r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown",
         ),
-        (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
+        (LOGITS, {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
         (
-            Output(lambda z: z),
+            LOGITS,
             {"label_map": {"outputs": {0}}},
             "label_map: outputs: should be the number of the model.s outputs or a list",
         ),
@@ -227,9 +238,9 @@ class Output(nn.Module):
             {},
             "this is suite=demo, the default: name the suite that you mean",
         ),
-        (Output(lambda z: z), {"resume": "never"}, "resume= is a setting of the command"),
+        (LOGITS, {"resume": "never"}, "unknown setting 'resume'"),
         (nn.Linear(3, 10), {}, r"the model fails on images \[2, 3, 16, 16\] on cpu"),
-        ("resnet18", {}, "model=a str: give an nn.Module"),
+        ("resnet18", {}, "the model fails on images .* \('str' object is not callable\)"),
     ],
 )
 def test_what_can_t_be_tested_is_refused_in_a_line(model: Any, arguments: dict[str, Any], message: str) -> None:

@@ -18,7 +18,7 @@ from biasbed.evaluation import report
 from biasbed.evaluation.decisions import CUES, Decisions
 from biasbed.evaluation.evaluate_model import Evaluation, Results, make_page, results_text, track, write_files
 from biasbed.evaluation.prediction_files import to_table
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system.files import write_whole
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ class Card:
         return frame
 
     def _decisions(self, set_name: str) -> Decisions:
-        for decisions in self._results.stored.decisions:
-            if decisions.set == set_name:
-                return decisions
-        raise UsageError(f"the model was not tested on '{set_name}'{nearest(set_name, self.sets)}")
+        """Return the decisions on a set. Raises UsageError if the model was not tested on it."""
+        by_set = {decisions.set: decisions for decisions in self._results.stored.decisions}
+        refuse_unknown(set_name, by_set, f"the model was not tested on '{set_name}'")
+        return by_set[set_name]
 
     def log(self, step: int = 0) -> str:
         """Log metrics, predictions and tables into the active MLflow run, and return the run's id.

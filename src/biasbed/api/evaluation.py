@@ -27,7 +27,7 @@ from biasbed.evaluation.evaluate_model import Evaluation, check_settings, evalua
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
-from biasbed.settings import build, flatten_arguments, nearest, specs, to_plain
+from biasbed.settings import build, flatten_arguments, refuse_unknown, specs, to_plain
 from biasbed.suites.label_map_files import UserMaps, read_label_maps
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
@@ -66,15 +66,12 @@ class Request:
         """
         flags = {name: to_plain(value) for name, value in named.items() if value is not None}
         flags |= flatten_arguments(settings)
-        accepted = [*ARGUMENTS, *command.settings(suites.choose_suite(flags).name)]
+        settings_of_suite = command.settings(suites.choose_suite(flags).name)
+        accepted = [*ARGUMENTS, *(name for name in settings_of_suite if name not in OF_THE_COMMAND)]
         for name in flags:
-            if name in OF_THE_COMMAND:
-                raise UsageError(f"{name}= is a setting of the command `biasbed evaluate`: leave it out here")
-            if name not in accepted:
-                valid = [name for name in accepted if name not in OF_THE_COMMAND]
-                raise UsageError(f"unknown setting '{name}'{nearest(name, valid)}")
+            refuse_unknown(name, accepted, f"unknown setting '{name}'")
         options, shared = command.read(flags)
-        if transform is not None and "workers" not in shared and not _can_be_sent(transform):
+        if transform is not None and "workers" not in shared and not _can_reach_loaders(transform):
             shared["workers"] = 0
         return cls(options, shared, read_label_maps(options.label_map), transform, classes, device, quiet)
 
@@ -93,7 +90,7 @@ class Request:
         return label_map_choice.add_maps(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
 
 
-def _can_be_sent(function: object) -> bool:
+def _can_reach_loaders(function: object) -> bool:
     """Return True if a function can be sent to loader processes: these are forked, or it can be pickled."""
     if multiprocessing.get_start_method() == "fork":
         return True

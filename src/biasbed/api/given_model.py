@@ -25,7 +25,7 @@ from biasbed.networks.normalisation import one_per_channel
 from biasbed.suites.sets import EvaluationSet
 
 TransformImage = Callable[[Image.Image], Any]
-TWO = 2  # images of the first call of a model
+TRIED_IMAGES = 2  # of the first call of a model
 CHANNELS = (3, 1, 2)  # numbers of channels that are tried in this order
 
 
@@ -46,13 +46,11 @@ class GivenTransform:
         except Exception as error:  # a user's function may raise anything
             name = getattr(picture, "path", "an image")
             raise UnfitImage(f"transform= raises {type(error).__name__} on {name} ({first_line(error)})") from None
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor) or x.ndim != 3:
             raise UnfitImage(
-                f"transform= returns {describe_output(x)} and should return a tensor [C,H,W]: let it end with "
-                "torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True)"
+                f"transform= returns {describe_output(x)} and should return one image as a tensor [C,H,W]: let it end "
+                "with torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True)"
             )
-        if x.ndim != 3:
-            raise UnfitImage(f"transform= returns {describe_output(x)} and should return one image [C,H,W]")
         return x
 
     def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
@@ -92,10 +90,6 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
         usual = MeanStd(tuple(preset.mean), tuple(preset.std))
         return Preparation(torchvision_settings(preset), mean_std or usual, None, "of torchvision's transforms")
     if transform is not None:
-        if not callable(transform):
-            raise UsageError(
-                f"transform={transform!r} is no function from a PIL image to a tensor{_advise_enum(transform)}"
-            )
         if mean_std is not None:
             raise UsageError("mean= and std= are for images that biasbed prepares: normalise inside transform= instead")
         return Preparation({}, None, GivenTransform(transform), "")
@@ -106,11 +100,6 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
     return Preparation({}, mean_std, None, "given")
 
 
-def _advise_enum(transform: object) -> str:
-    """Return advice on using the transform of one of torchvision's enums of weights; empty for anything else."""
-    return ": give its .transforms()" if hasattr(type(transform), "transforms") else ""
-
-
 def _is_torchvision_preset(transform: Any) -> bool:
     return type(transform).__module__ == "torchvision.transforms._presets" and hasattr(transform, "crop_size")
 
@@ -118,7 +107,7 @@ def _is_torchvision_preset(transform: Any) -> bool:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-class _Function(nn.Module):
+class _FunctionModule(nn.Module):
     """Function as a module without weights."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -140,7 +129,7 @@ class GivenNetwork(nn.Module):
         """Raises UsageError if mean and std don't have one number, or one per channel."""
         super().__init__()
         self.device = device
-        self.backbone = model if isinstance(model, nn.Module) else _Function(model)
+        self.backbone = model if isinstance(model, nn.Module) else _FunctionModule(model)
         self.mean_std = None if mean_std is None else one_per_channel(mean_std, channels)
         self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
         self.width: int | None = None  # number of outputs; None until `watch` is called
@@ -159,7 +148,7 @@ class GivenNetwork(nn.Module):
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
             raise UsageError(
                 f"the model returns {describe_output(logits)} for {len(x)} images, and should return logits "
-                f"[{len(x)},classes]: {_advise(logits)}"
+                f"[{len(x)},classes]: {_advise_logits(logits)}"
             )
         if self.width not in (None, logits.shape[1]):
             raise UsageError(f"the model returns {logits.shape[1]} outputs, and before it returned {self.width}")
@@ -179,7 +168,7 @@ def describe_output(output: Any) -> str:
     return f"a {type(output).__name__}"
 
 
-def _advise(output: Any) -> str:
+def _advise_logits(output: Any) -> str:
     """Return advice on how to get logits from a model's output."""
     if isinstance(output, Mapping):
         name = "logits" if "logits" in output else next(iter(output), "logits")
@@ -203,8 +192,6 @@ def wrap_model(
     image_size: pixels per side of images that the model takes. classes: names of its outputs. Raises UsageError if the
     model returns no logits, or not as many as there are classes.
     """
-    if not callable(model):
-        raise UsageError(f"model={describe_output(model)}: give an nn.Module, or a function from images to logits")
     network, logits = _try_model(model, preparation, device, image_size)
     if are_probabilities(logits.detach().double().cpu().numpy()):
         raise UsageError(
@@ -213,7 +200,7 @@ def wrap_model(
             "as lambda x: model(x).log()"
         )
     outputs = logits.shape[1]
-    names = _check_classes(classes, outputs)
+    names = _name_outputs(classes, outputs)
     if not any(True for _ in network.parameters()):
         network.register_buffer("logits", logits.float().cpu())
     network.watch(outputs)
@@ -258,9 +245,9 @@ def _try_model(model: Model, preparation: Preparation, device: torch.device, ima
             image = preparation.transform(grey)
         except UnfitImage as error:  # nothing was started
             raise UsageError(str(error)) from None
-        inputs = [as_input(torch.stack([image] * TWO))]
+        inputs = [as_input(torch.stack([image] * TRIED_IMAGES))]
     else:
-        inputs = [torch.full((TWO, channels, image_size, image_size), 0.5) for channels in CHANNELS]
+        inputs = [torch.full((TRIED_IMAGES, channels, image_size, image_size), 0.5) for channels in CHANNELS]
     problems = []
     for x in inputs:
         try:
@@ -281,7 +268,7 @@ def _try_model(model: Model, preparation: Preparation, device: torch.device, ima
     )
 
 
-def _check_classes(classes: Sequence[str] | None, outputs: int) -> tuple[str, ...] | None:
+def _name_outputs(classes: Sequence[str] | None, outputs: int) -> tuple[str, ...] | None:
     """Return the names of the outputs. Raises UsageError unless each output has one name of its own."""
     if classes is None:
         return None

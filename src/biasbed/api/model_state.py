@@ -61,8 +61,8 @@ def run_unchanged(model: Model, device: torch.device, work: Callable[[], T]) -> 
     They are restored after any exception, and after Ctrl-C at any moment.
     """
     with _LOCKS[0]:
-        interrupts = _Interrupts()
-        state = _State(model, device)
+        interrupts = _HeldInterrupts()
+        state = _ModelState(model, device)
         try:
             state.prepare()
             try:
@@ -83,7 +83,7 @@ def fingerprint(model: nn.Module) -> tuple[list[bool], list[int]]:
     return modes, [tensor._version for tensor in tensors]
 
 
-class _State:
+class _ModelState:
     """Modes and device of a model, and random states, as they are when it is made."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
@@ -114,7 +114,7 @@ class _State:
             self.model.to(self.home)
 
 
-class _Interrupts:
+class _HeldInterrupts:
     """Handler of Ctrl-C that acts as the former one, or keeps the signal until `end`. Other threads get none."""
 
     def __init__(self) -> None:

@@ -40,9 +40,9 @@ class TrainedRun:
         rows = []
         for boundary in RunFolder(self.folder).read_journal():
             for metric, value in boundary["metrics"].items():
-                cells = _split(metric)
-                if cells is not None:
-                    rows.append((cells[0], boundary["step"], cells[1], value))
+                split = _split_metric(metric)
+                if split is not None:
+                    rows.append((split.set, boundary["step"], split.name, value))
         return pd.DataFrame(rows, columns=["set", "epoch", "metric", "value"])
 
     @property
@@ -56,7 +56,8 @@ class TrainedRun:
 
     def predictions(self, set_name: str, which: str = "last") -> pd.DataFrame:
         """Return the decisions on a set, an image a row, of the `last` or the `best` evaluation."""
-        path = self.folder / record.predictions_file(set_name, _check_which(which))
+        refuse_unknown(which, record.PREDICTION_EPOCHS, f"which={which}")
+        path = self.folder / record.predictions_file(set_name, which)
         if not path.is_file():
             sets = [folder.name for folder in (self.folder / "predictions").glob("*")]
             raise UsageError(f"{self.folder} has no predictions on '{set_name}'{nearest(set_name, sets)}")
@@ -144,7 +145,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
         row = tags.get(record.ROW) or tags.get(record.ALGORITHM, "")
         last = (tags.get(record.STUDY, record.ADHOC), tags.get(record.CELL, ""), tags[record.KIND], run.info.status)
         for metric, step, value in histories[run.info.run_id]:
-            split = _split(metric)
+            split = _split_metric(metric)
             if split is not None:
                 seed = tags.get(record.SEED, "")
                 rows.append((run.info.run_id, row, seed, split.set, step, split.name, value, *last))
@@ -168,18 +169,13 @@ def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: s
         >>> decisions = biasbed.predictions(run_id, "cue_conflict")
         >>> decisions.correct.mean()
     """
+    refuse_unknown(which, record.PREDICTION_EPOCHS, f"which={which}")
     uri = resolve_uri(tracking_uri)
     active_run(uri, run_id)
-    content = artifact_bytes(uri, run_id, record.predictions_file(set_name, _check_which(which)))
+    content = artifact_bytes(uri, run_id, record.predictions_file(set_name, which))
     if content is None:
         raise UsageError(f"run {run_id} has no predictions of its {which} evaluation on a set '{set_name}'")
     return _read_parquet(content)
-
-
-def _check_which(which: str) -> str:
-    if which not in record.PREDICTION_EPOCHS:
-        raise UsageError(f"which={which}: should be {' or '.join(record.PREDICTION_EPOCHS)}")
-    return which
 
 
 class _SetMetric(NamedTuple):
@@ -189,7 +185,7 @@ class _SetMetric(NamedTuple):
     name: str  # `<phase>/<measure>`
 
 
-def _split(metric: str) -> _SetMetric | None:
+def _split_metric(metric: str) -> _SetMetric | None:
     """Split a metric into its set and its name; None for a metric without a set."""
     name = record.parse_metric(metric)
     if name is None or name.set is None:
