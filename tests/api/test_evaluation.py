@@ -240,7 +240,7 @@ LOGITS = Output(lambda z: z)
         ),
         (LOGITS, {"resume": "never"}, "unknown setting 'resume'"),
         (nn.Linear(3, 10), {}, r"the model fails on images \[2, 3, 16, 16\] on cpu"),
-        ("resnet18", {}, "the model fails on images .* \('str' object is not callable\)"),
+        ("resnet18", {}, r"the model fails on images .* \('str' object is not callable\)"),
     ],
 )
 def test_what_can_t_be_tested_is_refused_in_a_line(model: Any, arguments: dict[str, Any], message: str) -> None:
