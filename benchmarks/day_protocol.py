@@ -78,7 +78,7 @@ def read(folder: Path) -> dict[str, Methods]:
     Jobs that hold out two domains are for another selection rule, and are passed over.
     """
     domains: dict[str, dict[str, dict[tuple[int, ...], Domain]]] = {}
-    for job in sweeps.read(folder):
+    for job in sweeps.read_sweep(folder):
         if len(job.test_envs) > 1:
             continue
         methods = domains.setdefault(job.dataset, {})

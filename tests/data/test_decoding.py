@@ -22,7 +22,7 @@ from biasbed.data.folders import open_folder
 from biasbed.data.source import Decoded, Names
 from biasbed.data.transforms import Transform
 from biasbed.errors import CorruptImage
-from biasbed.prepare.doctor import _decode, _open
+from biasbed.prepare.doctor import _check_header, _check_pixels
 from helpers.commands import ROOT
 
 
@@ -316,7 +316,7 @@ def test_a_pipe_by_an_image_s_name_is_not_waited_for(tmp_path: Path) -> None:
     for path in (tmp_path / "a.png", tmp_path / "b.png"):
         with pytest.raises(CorruptImage, match=r"\.png: it is not a regular file"):
             open_file(path)
-        assert _open(path).problem == _decode(path).problem == "is not a regular file"
+        assert _check_header(path).problem == _check_pixels(path).problem == "is not a regular file"
 
 
 @pytest.mark.parametrize("number", UNDO)
@@ -334,6 +334,6 @@ def test_every_format_is_read_as_it_is_stored_whatever_its_exif_orientation(
     assert (picture.height, picture.width) == (16, 24)
     difference = picture.pixels().permute(1, 2, 0).numpy().astype(int) - pixels
     assert np.abs(difference).max() <= (8 if suffix == "jpg" else 0)
-    for check in (_open, _decode):
+    for check in (_check_header, _check_pixels):
         assert check(path).is_turned
         assert not check(saved(Image.fromarray(pixels), tmp_path / f"y.{suffix}")).is_turned

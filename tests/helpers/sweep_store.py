@@ -23,7 +23,7 @@ class SweepStore(RunStore):
     def __init__(self, jobs: Sequence[SweepJob], folder: Path, study: str = "sweep") -> None:
         super().__init__(f"sqlite:///{folder / 'none.db'}")
         file = folder / "sweep.zip"
-        sweep_runs.write(jobs, file, study, "somewhere")
+        sweep_runs.write_archive(jobs, file, study, "somewhere")
         self.trials, self.rows, self.protocols = [], {}, {}
         with zipfile.ZipFile(file) as packed:
             for run_id in json.loads(packed.read("manifest.json"))["runs"]:
@@ -57,4 +57,4 @@ def _as_mlflow(run: dict[str, Any]) -> Any:
 
 
 def of_csv(file: Path, folder: Path) -> SweepStore:
-    return SweepStore(sweeps.read(file), folder)
+    return SweepStore(sweeps.read_sweep(file), folder)

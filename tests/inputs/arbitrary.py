@@ -145,7 +145,7 @@ def _read_metadata(path: Path) -> object:
 
 
 def _read_sweep(path: Path) -> object:
-    return sweeps.read(path.parent)
+    return sweeps.read_sweep(path.parent)
 
 
 def _scores(path: Path) -> object:
@@ -227,7 +227,7 @@ KINDS = {
     "sweep": Kind("results.jsonl", _read_sweep, **_json({"args": JOB, "step": 0, "loss": 0.5, **ACCURACIES})),
     "sweep's table": Kind(
         "sweep.csv",
-        sweeps.read,
+        sweeps.read_sweep,
         _csv(tuple(sweeps.COLUMNS), *(("PACS", "ERM", "0", "0", "1", "0", e, p, "0.5") for e in "01" for p in PARTS)),
     ),
     "images' manifest": Kind(

@@ -16,7 +16,7 @@ from biasbed import cli, record
 from biasbed.errors import REFUSALS, Failure, UsageError, format_error, to_one_line
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
-from biasbed.studies.cells import expand
+from biasbed.studies.cells import expand_cells
 from biasbed.studies.study_table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
@@ -147,7 +147,7 @@ def test_any_settings_of_a_training(flags: dict[str, str]) -> None:
 )
 def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
     settled(lambda: parse_seeds(value))
-    settled(lambda: expand({"suite": "debiasing", "data.severity": word, "train": word}, {}))
+    settled(lambda: expand_cells({"suite": "debiasing", "data.severity": word, "train": word}, {}))
     settled(lambda: backbones.check_name(word))
     assert record.slug(word) == record.slug(record.slug(word)) != ""
     record.parse_metric(word)

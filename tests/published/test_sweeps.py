@@ -51,7 +51,7 @@ def job(folder: Path, draw: int = 0, steps: tuple[int, ...] = (0, 300), done: bo
 
 def written(source: Path, folder: Path) -> Archive:
     file = folder / "runs.zip"
-    sweep_runs.write(sweeps.read(source), file, "s", "elsewhere")
+    sweep_runs.write_archive(sweeps.read_sweep(source), file, "s", "elsewhere")
     return Archive(file)
 
 
@@ -97,7 +97,7 @@ def test_which_jobs_are_done(tmp_path: Path) -> None:
         (job(tmp_path / "told", 3, done=False) / "results.jsonl").read_text().replace('"steps": null', '"steps": 901')
     )
     (tmp_path / "told" / "results.jsonl").write_text(line)
-    is_done_by_name = {Path(sweep_job.origin).name: sweep_job.is_done for sweep_job in sweeps.read(tmp_path)}
+    is_done_by_name = {Path(sweep_job.origin).name: sweep_job.is_done for sweep_job in sweeps.read_sweep(tmp_path)}
     assert is_done_by_name == {"marked": True, "short": False, "long": True, "told": False}
 
 
@@ -164,13 +164,13 @@ def _edit(change: Callable[[str], str]) -> Callable[[Path], None]:
             r"line 1: .*env1_in_acc=10.1: should",
         ),
         (lambda text: text.replace('"env3_out_acc"', '"env5_out_acc"'), r"step 0 has no env3_out_acc"),
-        (lambda text: "", r"there is no results.jsonl in any of its folders"),
+        (lambda text: "", r"no results.jsonl in its folders"),
     ],
 )
 def test_what_is_no_sweep_is_refused_in_one_line(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
     _edit(change)(job(tmp_path / "sweep" / "a") / "results.jsonl")
     with pytest.raises(UsageError, match=message) as caught:
-        sweeps.read(tmp_path / "sweep")
+        sweeps.read_sweep(tmp_path / "sweep")
     assert "\n" not in str(caught.value)
 
 
@@ -181,7 +181,7 @@ LINE = "PACS,ERM,0,0,1,0,{env},{part},0.5"
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([HEAD], "has no numbers"),
+        ([HEAD], "there are no numbers"),
         ([HEAD, "PACS,ERM,0,x,1,0,0,in,0.5"], "line 2: 'PACS,ERM,0,x,1,0,0,in,0.5' should have whole numbers"),
         ([HEAD, *[LINE.format(env=0, part="in")] * 2], "line 3: .* once for each"),
         ([HEAD, LINE.format(env=1, part="in")], "line 2 .and others of its job.: step 0 has no env0_in_acc"),
@@ -191,7 +191,7 @@ def test_a_csv_that_is_none(tmp_path: Path, lines: list[str], message: str) -> N
     file = tmp_path / "sweep.csv"
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match=message):
-        sweeps.read(file)
+        sweeps.read_sweep(file)
 
 
 def test_a_source_that_is_nowhere() -> None:

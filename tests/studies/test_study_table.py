@@ -92,7 +92,7 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
         (GOOD.replace("[erm, padain]", "{3: }"), "algorithms: should be a list"),
         (GOOD.replace("0..2", "0..2147483647"), "seeds=0..2147483647: are more than 10000 of a method"),
         (GOOD.replace("0..2", "9" * 4000), "a whole number of more than 64 bits"),
-        (GOOD.replace("0..2", "ten"), "seeds=ten: should be like 0..9"),
+        (GOOD.replace("0..2", "ten"), "seeds=ten: should be how many"),
         (GOOD.replace("epochs: 3", "seed: 3"), "settings: has 'seed', which a study sets itself"),
         (GOOD.replace("epochs: 3", "optim: {lr: 3}"), "write optim.lr"),
         (GOOD + "study: again\n", "'study' is there twice"),
@@ -135,7 +135,7 @@ def test_a_number_of_seeds_begins_with_the_first_that_is_fresh() -> None:
     assert parse_seeds("3") == parse_seeds(3) == (0, 1, 2)
     assert parse_seeds("3", first=7) == (7, 8, 9)
     assert parse_seeds("3..3") == (3,)
-    with pytest.raises(UsageError, match=r"seeds=0: is how many; the seed 0 alone is seeds=0\.\.0"):
+    with pytest.raises(UsageError, match=r"seeds=0: should be how many, at least 1"):
         parse_seeds("0")
 
 

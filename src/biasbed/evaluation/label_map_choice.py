@@ -23,10 +23,13 @@ def add_maps(model: models.TestedModel, maps: label_map_files.UserMaps | None) -
     """Return the model with the user's label maps and names of outputs. Raises UsageError if these contradict it."""
     if maps is None:
         return model
+    problem = ""
     if maps.outputs != model.outputs:
-        raise UsageError(f"{maps.where}: describes {maps.outputs} outputs, but the model has {model.outputs}")
-    if maps.names is not None and model.classes not in (None, maps.names):
-        raise UsageError(f"{maps.where}: names the outputs otherwise than the model, which has its own names")
+        problem = f"describes {maps.outputs} outputs, but the model has {model.outputs}"
+    elif maps.names is not None and model.classes not in (None, maps.names):
+        problem = "names the outputs otherwise than the model, which has its own names"
+    if problem:
+        raise UsageError(f"{maps.where}: {problem}")
     return replace(model, classes=maps.names or model.classes, maps=maps)
 
 

@@ -14,7 +14,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen
-from biasbed.prepare.images import Copies, Distortion, PooledOptions, has_missing, make_missing, read_matching_manifest
+from biasbed.prepare.images import Copies, Distortion, PooledOptions, has_missing, make_missing, remove_other_images
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
 from biasbed.prepare.networks import NetworkMaker
 from biasbed.settings import build, flatten, setting, specs
@@ -53,7 +53,7 @@ class ImagesMaker(KeptMaker[M]):
         return {}
 
     @property
-    def redraw(self) -> float:
+    def redraw_probability(self) -> float:
         """Probability per image that the distortion of the network is drawn anew."""
         return 0.0
 
@@ -62,10 +62,10 @@ class ImagesMaker(KeptMaker[M]):
         if self.network and self.options.split == "train":
             self._make_network()
         folder = self.store.images(self.source, self.name)
-        network = self._network_file() if self.network else None
-        manifest, work = self._manifest(network), self._work(folder, network)
+        network = self._find_network() if self.network else None
+        manifest, work = self._make_manifest(network), self._make_work(folder, network)
         work.make("cpu")  # refuses options that the network doesn't have before anything is written
-        existing = read_matching_manifest(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        existing = remove_other_images(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
         if existing is not None and existing.complete and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
             return folder
@@ -85,12 +85,12 @@ class ImagesMaker(KeptMaker[M]):
         maker.suite, maker.source = self.suite, self.source
         maker.make()
 
-    def _network_file(self) -> Path:
+    def _find_network(self) -> Path:
         """Return the network of these images, or that of the training images."""
         network = self.store.network(self.source, self.network)
         return network if network.is_file() else self.suite.network(self.network)
 
-    def _manifest(self, network: Path | None) -> ImagesManifest:
+    def _make_manifest(self, network: Path | None) -> ImagesManifest:
         """Return the manifest of the copies to be made."""
         settings: dict[str, Any] = {"seed": self.config.seed, "device": self.device, **self.settings()}
         if network is not None:
@@ -98,13 +98,15 @@ class ImagesMaker(KeptMaker[M]):
         source = self.source
         return ImagesManifest(self.name, source.name, source.fingerprint(), len(source), self.options.format, settings)
 
-    def _work(self, folder: Path, network: Path | None) -> Copies:
-        make = functools.partial(_open, self.options.what, flatten(self.options), network, self.material())
+    def _make_work(self, folder: Path, network: Path | None) -> Copies:
+        make = functools.partial(_make_distortion, self.options.what, flatten(self.options), network, self.material())
         seed, form = self.config.seed, self.options.format
-        return Copies(self.source, folder / "images", form, seed, self.redraw, make, self.device)
+        return Copies(self.source, folder / "images", form, seed, self.redraw_probability, make, self.device)
 
 
-def _open(name: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str) -> Distortion:
+def _make_distortion(
+    name: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str
+) -> Distortion:
     """Return the distortion of a maker by name: its class may be in a user's file, so it can't be pickled."""
     maker = load(name)
     assert issubclass(maker, ImagesMaker)

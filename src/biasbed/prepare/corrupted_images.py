@@ -25,7 +25,7 @@ from biasbed.data.corruptions.released import (
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.errors import UsageError
-from biasbed.prepare.images import PooledOptions, has_missing, make_missing, read_matching_manifest
+from biasbed.prepare.images import PooledOptions, has_missing, make_missing, remove_other_images
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
 from biasbed.system.files import atomic_file
@@ -79,7 +79,7 @@ class Corrupting:
     def path(self, row: int, corruption: str, severity: int) -> Path:
         return self.folder / corruption / str(severity) / released_name(self.source.ids[row])
 
-    def maker(self) -> Callable[[int], None]:
+    def make_writer(self) -> Callable[[int], None]:
         """Return a function that writes the missing files of a row.
 
         Raises UsageError if the photographs of frost are missing.
@@ -110,11 +110,11 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         released_names(source.ids, source.name)  # refuses two images of one name
         settings = {"seed": self.config.seed, "quality": QUALITY}
         manifest = ImagesManifest(self.name, source.name, source.fingerprint(), len(source), FORMAT, settings)
-        existing = read_matching_manifest(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
+        existing = remove_other_images(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
         if existing is not None and existing.complete and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images in every condition", file=sys.stderr)
             return folder
-        work.maker()  # refuses a corruption that lacks something before anything is written
+        work.make_writer()  # refuses a corruption that lacks something before anything is written
         processes = self.options.count_processes("cpu")
         done = make_missing(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         print(f"done: {done.images} images in {len(list(work.conditions()))} conditions in {folder}", file=sys.stderr)

@@ -91,8 +91,8 @@ class Check(Maker[CheckOptions]):
         sets, data_dir = suite.config.sets, suite.data_root
         chosen = choose([data_set.name for data_set in data_sets], sets, "data set")
         findings = [examine(data_set, data_dir, self.options.hash) for data_set in data_sets if data_set.name in chosen]
-        print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
-        _raise_problems(findings, data_dir, are_named=sets != "auto")
+        print("\n".join([*_format_table(findings, data_dir), *_list_notes(findings)]))
+        _refuse_problems(findings, data_dir, are_named=sets != "auto")
 
 
 def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
@@ -142,9 +142,9 @@ class _FileCheck:
 
 def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileCheck]]:
     """Yield (name, check) of each file in order. Files are checked in threads: reading and decoding release the GIL."""
-    check: Callable[[Path], _FileCheck] = functools.partial(_read, full=full)
+    check: Callable[[Path], _FileCheck] = functools.partial(_check_bytes, full=full)
     if contents.are_images:
-        check = functools.partial(_decode if full else _open, side=contents.side)
+        check = functools.partial(_check_pixels if full else _check_header, side=contents.side)
     threads = os.cpu_count() or 1 if full else THREADS
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(contents.files), CHUNK):
@@ -152,16 +152,16 @@ def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileChe
             yield from zip(names, pool.map(check, [contents.folder / name for name in names]), strict=True)
 
 
-def _read(path: Path, full: bool) -> _FileCheck:
+def _check_bytes(path: Path, full: bool) -> _FileCheck:
     """Check a file that is not an image: opening the data set has read it."""
     try:
         with open_regular(path) as file:
             return _FileCheck(os.fstat(file.fileno()).st_size, file.read() if full else b"")
     except (OSError, UnreadableFile) as error:
-        return _FileCheck(problem=_reason(error))
+        return _FileCheck(problem=_describe_error(error))
 
 
-def _open(path: Path, side: int | None = None) -> _FileCheck:
+def _check_header(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's header. side: the size that a square image must have; None for any size."""
     size = 0
     try:
@@ -171,19 +171,19 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
                 return _FileCheck(problem="is empty")
             image = Image.open(file, formats=FORMATS)
             is_turned = read_orientation(image) != UPRIGHT
-        problem = TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side)
+        problem = TOO_DEEP if image.mode.startswith(DEEP) else _find_size_problem(*image.size, side)
         return _FileCheck(size, problem=problem, is_turned=is_turned)
     except PROBLEMS as error:
-        return _FileCheck(size, problem=_reason(error))
+        return _FileCheck(size, problem=_describe_error(error))
 
 
-def _size_problem(width: int, height: int, side: int | None) -> str:
+def _find_size_problem(width: int, height: int, side: int | None) -> str:
     if side is None or width == height == side:
         return ""
     return f"is {width} x {height} pixels, not {side} x {side}"
 
 
-def _decode(path: Path, side: int | None = None) -> _FileCheck:
+def _check_pixels(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's content by decoding it to pixels."""
     content = b""
     try:
@@ -194,15 +194,15 @@ def _decode(path: Path, side: int | None = None) -> _FileCheck:
             content = file.read()
         height, width = open_content(path, content).pixels().shape[-2:]
         is_turned = read_orientation(Image.open(io.BytesIO(content), formats=FORMATS)) != UPRIGHT
-        return _FileCheck(len(content), content, _size_problem(width, height, side), is_turned)
+        return _FileCheck(len(content), content, _find_size_problem(width, height, side), is_turned)
     except CorruptImage as error:
         reason = str(error).removeprefix(f"can't read the image {path}: ")
         return _FileCheck(len(content), content, reason.removeprefix("it "))
     except (OSError, UnreadableFile) as error:
-        return _FileCheck(problem=_reason(error))
+        return _FileCheck(problem=_describe_error(error))
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "is no image"
     return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).removeprefix("it ")
@@ -211,11 +211,11 @@ def _reason(error: Exception) -> str:
 # --- output -----------------------------------------------------------------------------------------------------------
 
 
-def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
-    return aligned([COLUMNS, *(_row(finding, data_dir) for finding in findings)])
+def _format_table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
+    return aligned([COLUMNS, *(_format_row(finding, data_dir) for finding in findings)])
 
 
-def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
+def _format_row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
     data_set, folder, contents = finding.data_set, finding.folder, finding.contents
     where = folder.relative_to(data_dir).as_posix() if folder else "not found"
     release = data_set.release
@@ -223,11 +223,11 @@ def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
     if contents is None:
         return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", release.licence
     counts = f"{contents.images:,} / {released}", f"{contents.labels} / {classes}"
-    files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(contents)
+    files = str(len(finding.unreadable)), f"{finding.size:,}", _format_fingerprint(contents)
     return data_set.name, where, finding.layout, *counts, *files, release.licence
 
 
-def _fingerprint(contents: Contents) -> str:
+def _format_fingerprint(contents: Contents) -> str:
     """Return the fingerprint that runs record; `-` if a file can't be read."""
     try:
         return contents.fingerprint()
@@ -235,7 +235,7 @@ def _fingerprint(contents: Contents) -> str:
         return "-"
 
 
-def _notes(findings: Sequence[Finding]) -> list[str]:
+def _list_notes(findings: Sequence[Finding]) -> list[str]:
     """Return the lines below the table: problems, remarks, missing data sets, checksums."""
     problems, remarks, missing, checksums = [], [], [], []
     for finding in findings:
@@ -252,18 +252,18 @@ def _notes(findings: Sequence[Finding]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _raise_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool) -> None:
-    """Raise Failure if a data set has a problem. are_named: a missing data set is a problem, too."""
+def _refuse_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool) -> None:
+    """Raise Failure if a data set has a problem, or if all are missing. are_named: one that is missing is a problem."""
     wrong, missing = [], []
     for finding in findings:
         if finding.folder is None:
             missing.append(finding.data_set.name)
         elif finding.problems():
             wrong.append(finding.data_set.name)
-    if len(missing) == len(findings) and not are_named:
-        raise Failure(f"none of these data sets is in {data_dir}")
     problems = [f"{listed(wrong, 20)} not as released"] if wrong else []
     if missing and are_named:
         problems.append(f"{listed(missing, 20)} not found, or a part of it is missing")
+    elif len(missing) == len(findings):
+        problems.append(f"none of these data sets is in {data_dir}")
     if problems:
         raise Failure("; ".join(problems))

@@ -73,7 +73,7 @@ class Work(Protocol):
     def is_there(self, row: int) -> bool:
         """Return True if all files of an image exist."""
 
-    def maker(self) -> Callable[[int], None]:
+    def make_writer(self) -> Callable[[int], None]:
         """Return a function that writes the missing files of a row, each atomically.
 
         It raises CorruptImage if an original can't be read. It is requested once per process and called with rows in
@@ -88,15 +88,15 @@ class SingleFiles:
         """Return the file of an image; its suffix is its format."""
         raise NotImplementedError
 
-    def pixels(self) -> Callable[[int], Tensor]:
-        """Return a function that makes the image of a row, [3,H,W] in [0,1] or uint8; requested like `Work.maker`."""
+    def make_renderer(self) -> Callable[[int], Tensor]:
+        """Return a function that makes the image of a row, [3,H,W] in [0,1] or uint8; requested as a writer is."""
         raise NotImplementedError
 
     def is_there(self, row: int) -> bool:
         return self.path(row).exists()
 
-    def maker(self) -> Callable[[int], None]:
-        make = self.pixels()
+    def make_writer(self) -> Callable[[int], None]:
+        make = self.make_renderer()
         return lambda row: save_image(self.path(row), make(row))
 
 
@@ -108,7 +108,7 @@ class Copies(SingleFiles):
     folder: Path  # of the images
     format: str
     seed: int
-    redraw: float
+    redraw_probability: float  # for each image, that the distortion of the network is drawn anew
     make: Callable[[str], Distortion]  # on a device; a module's function or a partial of one, because it is pickled
     device: str = "cpu"
 
@@ -119,7 +119,7 @@ class Copies(SingleFiles):
     def path(self, row: int) -> Path:
         return self.folder / f"{self.source.ids[row]}.{self.format}"
 
-    def pixels(self) -> Callable[[int], Tensor]:
+    def make_renderer(self) -> Callable[[int], Tensor]:
         return _Distorted(self)
 
 
@@ -148,13 +148,13 @@ def make_missing(work: Work, manifest: ImagesManifest, folder: Path, processes: 
     return done
 
 
-def read_matching_manifest(
+def remove_other_images(
     folder: Path, manifest: ImagesManifest, overwrite: bool, hint: str = ""
 ) -> ImagesManifest | None:
-    """Read the manifest of a folder of images that were made with the settings of `manifest`.
+    """Remove a folder of images that were made with other settings than those of `manifest`.
 
-    Returns None if the folder has no images. Images that were made with other settings are removed with `overwrite`,
-    else UsageError is raised. hint: an alternative, for the message.
+    Returns the manifest of the folder if it stays, else None. Raises UsageError for other settings without `overwrite`.
+    hint: an alternative, for the message.
     """
     existing = ImagesManifest.read(folder)
     if existing is None:
@@ -259,7 +259,7 @@ class _Worker:
     """Maker of the missing images of some rows."""
 
     def __init__(self, work: Work) -> None:
-        self.work, self.make = work, work.maker()
+        self.work, self.make = work, work.make_writer()
 
     def make_all(self, rows: Sequence[int]) -> dict[str, str]:
         """Make the missing images; return the problems of those that can't be made, by name."""
@@ -280,7 +280,7 @@ class _Distorted:
     def __init__(self, work: Copies) -> None:
         self.work = work
         self.distortion = work.make(work.device)
-        self.weights_of = find_redraws(len(work.source), work.redraw, work.seed)
+        self.weights_of = find_redraws(len(work.source), work.redraw_probability, work.seed)
         self.drawn = -1
 
     def __call__(self, row: int) -> Tensor:

@@ -65,7 +65,7 @@ class NetworkMaker(KeptMaker[N]):
 
     def training_settings(self) -> dict[str, Any]:
         """Return the settings of the training that the options set."""
-        return self._set_options("width", "steps", "batch_size")
+        return self._select_options("width", "steps", "batch_size")
 
     def origin(self) -> dict[str, Any]:
         """Return what else the network was made of, for its file."""
@@ -77,7 +77,7 @@ class NetworkMaker(KeptMaker[N]):
         Raises UsageError if the existing network was made with other settings.
         """
         path = self.store.network(self.source, self.kind)
-        settings = self._settings()
+        settings = self._list_settings()
         if path.is_file() and not (self.options.overwrite and self._is_product):
             if settings and settings != frozen.origin(path).get("asked"):
                 raise UsageError(
@@ -110,7 +110,7 @@ class NetworkMaker(KeptMaker[N]):
     @functools.cached_property
     def training_images(self) -> Source:
         """Images to train on: with `corrupt=skip` only those that can be decoded."""
-        return _readable(self.source) if self.config.corrupt == "skip" else self.source
+        return _select_readable(self.source) if self.config.corrupt == "skip" else self.source
 
     def can_train_with(self, files: Mapping[str, Path]) -> bool:
         """Return True if a network can be trained given these of the authors' files, which are not all."""
@@ -121,17 +121,17 @@ class NetworkMaker(KeptMaker[N]):
         """True if the command makes this network, and not images with it."""
         return self.options.what == f"{self.kind}_network"
 
-    def _set_options(self, *names: str) -> dict[str, Any]:
+    def _select_options(self, *names: str) -> dict[str, Any]:
         """Return the options of these names that the user has set: all that are not `auto`."""
         values = {name: getattr(self.options, name) for name in names}
         return {name: value for name, value in values.items() if value != "auto"}
 
-    def _settings(self) -> dict[str, Any]:
+    def _list_settings(self) -> dict[str, Any]:
         """Return the options that are set for the network, files by their checksums; empty if none is set."""
         names = ["width", "steps", "batch_size"]
         if self._is_product:
             names += self.network_options
-        return self._set_options(*names) | {name: sha256(path) for name, path in self.files.items()}
+        return self._select_options(*names) | {name: sha256(path) for name, path in self.files.items()}
 
     def _make_network(self, partial: Path) -> tuple[PreparedNetwork, dict[str, Any]]:
         """Return the network and its origin: converted from the authors' files if all are named, else trained."""
@@ -145,13 +145,13 @@ class NetworkMaker(KeptMaker[N]):
             raise UsageError(f"{self.kind}_network takes {' and '.join(f'{option}=<file>' for option in published)}")
         if len(self.training_images) < 2:
             raise UsageError(f"{len(self.training_images)} images are too few to train a network on")
-        settings = {**self.training_settings(), "size": self._size(), "seed": self.config.seed}
+        settings = {**self.training_settings(), "size": self._choose_size(), "seed": self.config.seed}
         training = build(self.Training, settings)
         with ProgressBar(training.total, "step") as bar:
             network = self.train(training, bar.tick, partial)
         return network.cpu(), {**self.origin(), "training": repr(training)}
 
-    def _size(self) -> int:
+    def _choose_size(self) -> int:
         """Return the size of training crops: the option, else the images' short side up to what a suite crops from."""
         if self.options.size != "auto":
             return int(self.options.size)
@@ -162,7 +162,7 @@ class NetworkMaker(KeptMaker[N]):
         return int(min(short, -(-self.config.image_size * 8 // 7)))
 
 
-def _readable(source: Source) -> Source:
+def _select_readable(source: Source) -> Source:
     """Return the images that can be decoded."""
 
     def can_load(row: int) -> bool:

@@ -208,7 +208,7 @@ class Autoencoder(nn.Module):
     def __init__(self, network: StyleTransfer, num_outputs: int) -> None:
         super().__init__()
         self.network = network
-        self.head = nn.Linear(8 * network.settings["width"], num_outputs)
+        self.head = nn.Linear(8 * network.settings["width"], num_outputs)  # relu4_1 has 8 widths of channels
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

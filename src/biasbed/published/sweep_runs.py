@@ -44,17 +44,17 @@ def import_sweep(source: str, study: str = "auto") -> int:
             f"source={source}: a description of a paper is read from biasbed's own folder alone: put it and its CSV "
             f"into {Path(cells.__file__).parent} and give source={path.stem} (docs/published.md)"
         )
-    jobs = sweeps.read(path)
+    jobs = sweeps.read_sweep(path)
     existing = _studies_of_trials(resolve_uri())
     if study == "auto":  # existing trials stay in their study
-        identities = [_identity(job) for job in jobs]
+        identities = [_hash_job(job) for job in jobs]
         study = f"sweep_{record.slug(path.resolve().stem)}"
     else:
-        identities = [_identity_in(job, study, existing) for job in jobs]
+        identities = [_hash_job_in(job, study, existing) for job in jobs]
     studies = sorted({existing.get(identity, study) for identity in identities})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.zip"
-        write(jobs, file, study, str(path.resolve()), identities)
+        write_archive(jobs, file, study, str(path.resolve()), identities)
         new = import_archive(str(file), listed=False)
     unfinished = sum(not job.is_done for job in jobs)
     remark = f", {unfinished} of them unfinished" if unfinished else ""
@@ -73,33 +73,33 @@ def _studies_of_trials(uri: str) -> dict[str, str]:
     return studies
 
 
-def write(
+def write_archive(
     jobs: Sequence[SweepJob], file: Path, study: str, source: str, identities: Sequence[str] | None = None
 ) -> None:
     """Write the jobs as an archive of runs, as `export` does. identities: their ids; by default hashes of the jobs.
 
     Raises UsageError if jobs on one data set have different domains.
     """
-    identities = [_identity(job) for job in jobs] if identities is None else identities
+    identities = [_hash_job(job) for job in jobs] if identities is None else identities
     paper = cells.read(PAPER)
     rows = {row for _, row in paper.cells}
     protocols: dict[str, record.Protocol] = {}
     with new_archive(file) as archive, tempfile.TemporaryDirectory() as empty:
         for number, (job, identity) in enumerate(zip(jobs, identities, strict=True)):
-            protocol = protocols.setdefault(job.dataset, _protocol(job, paper.protocol))
+            protocol = protocols.setdefault(job.dataset, _make_protocol(job, paper.protocol))
             if len(protocol.sets) != 2 * len(job.envs):
                 raise UsageError(f"{job.where}: has {len(job.envs)} domains, other jobs on {job.dataset} have others")
             artifacts = Path(empty) / str(number)
             artifacts.mkdir()
             (artifacts / record.PROTOCOL_FILE).write_text(protocol.to_json())
-            algorithm = sweeps.identifier(job.algorithm, rows)
-            run = _run(job, identity, protocol, algorithm, study, source)
-            archive.add_run(run, list(_metrics(job, protocol)), artifacts)
+            algorithm = sweeps.match_name(job.algorithm, rows)
+            run = _make_run(job, identity, protocol, algorithm, study, source)
+            archive.add_run(run, list(_list_metrics(job, protocol)), artifacts)
 
 
-def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
+def _make_protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
     """Return the protocol of the jobs on a data set, whatever they hold out. Numbers of images are unknown."""
-    data = sweeps.identifier(job.dataset, [column.block for column in paper.sets])
+    data = sweeps.match_name(job.dataset, [column.block for column in paper.sets])
     domains = [(column.domain, column.aliases) for column in paper.sets if column.block == data]
     if len(domains) != len(job.envs):
         domains = [(f"env{env}", ()) for env in job.envs]
@@ -135,14 +135,14 @@ def _make_set(data: str, domain: str, aliases: tuple[str, ...], part: str = "") 
     )
 
 
-def _domains(protocol: record.Protocol) -> list[str]:
+def _list_domains(protocol: record.Protocol) -> list[str]:
     """Return the domains of the protocol, in the order of the job's environments."""
     return [column.domain for column in protocol.columns]
 
 
-def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
+def _list_metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
     """Yield the rows of every record: accuracies, the monitor and the loss."""
-    domains, data = _domains(protocol), protocol.training_sets[0]
+    domains, data = _list_domains(protocol), protocol.training_sets[0]
     for step, accuracies in sorted(job.records.items()):
         outs = []
         for (env, part), value in sorted(accuracies.items()):
@@ -158,11 +158,11 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
             yield "train/loss", step, job.ended, job.losses[step]
 
 
-def _run(
+def _make_run(
     job: SweepJob, identity: str, protocol: record.Protocol, algorithm: str, study: str, source: str
 ) -> ArchivedRun:
     """Return a job of DomainBed's sweep as a trial: its settings as parameters, its split and seeds as tags."""
-    data, domains = protocol.training_sets[0], _domains(protocol)
+    data, domains = protocol.training_sets[0], _list_domains(protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
     arguments = dict(job.arguments)
     holdout = arguments.pop(HOLDOUT, None)
@@ -206,17 +206,17 @@ def _run(
         start_time=job.ended,
         end_time=job.ended,
         parent="",
-        params={record.CONFIG_PARAMETER + name: _word(value) for name, value in settings.items()},
+        params={record.CONFIG_PARAMETER + name: _shorten(value) for name, value in settings.items()},
         tags=tags,
         inputs=[],
     )
 
 
-def _word(value: object) -> str:
+def _shorten(value: object) -> str:
     return str(value)[:500]
 
 
-def _identity(job: SweepJob) -> str:
+def _hash_job(job: SweepJob) -> str:
     """Return a job's id. It does not depend on the sweep's folder, and changes if the job has continued."""
     records = []
     for step, accuracies in job.records.items():
@@ -226,9 +226,9 @@ def _identity(job: SweepJob) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _identity_in(job: SweepJob, study: str, existing: Mapping[str, str]) -> str:
+def _hash_job_in(job: SweepJob, study: str, existing: Mapping[str, str]) -> str:
     """Return a job's id in a named study: a different one if the job is already a trial of another study."""
-    plain = _identity(job)
+    plain = _hash_job(job)
     if existing.get(plain, study) == study:
         return plain
     return hashlib.sha256(f"{plain} in {study}".encode()).hexdigest()[:32]

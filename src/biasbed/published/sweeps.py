@@ -1,8 +1,8 @@
 """Reader of sweeps by DomainBed's own code.
 
-`read` takes a folder of jobs, each with a `results.jsonl` (one JSON object for each record: `args`, `hparams`, `step`,
-`env<i>_in_acc`, `env<i>_out_acc`), or a CSV with one accuracy a line. The jobs become tracked trials (`sweep_runs`), to
-which all selection rules and `analyze` apply.
+`read_sweep` takes a folder of jobs, each with a `results.jsonl` (one JSON object for each record: `args`, `hparams`,
+`step`, `env<i>_in_acc`, `env<i>_out_acc`), or a CSV with one accuracy a line. The jobs become tracked trials
+(`sweep_runs`), to which all selection rules and `analyze` apply.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class SweepJob:
             raise ValueError(f"test_envs {[*self.test_envs]} of the domains {[*self.envs]}")
 
 
-def read(source: Path) -> list[SweepJob]:
+def read_sweep(source: Path) -> list[SweepJob]:
     """Return every job of a sweep. Raises UsageError with one line, which names the place, if it can't be read."""
     jobs = _read_folder(source) if source.is_dir() else _read_csv(source)
     if not jobs:
-        raise UsageError(f"source={source}: there is no {RESULTS} in any of its folders")
+        raise UsageError(f"source={source}: there are no numbers: no {RESULTS} in its folders, no lines of a CSV")
     last_steps: dict[str, int] = {}
     for job in jobs:
         try:
@@ -143,8 +143,7 @@ def _read_job(file: Path, source: Path) -> SweepJob:
         except ValueError as error:
             advice = "if the job was cut off there, remove the line, or run the job again"
             raise UsageError(f"{file}, line {number}: is no record of DomainBed ({error}): {advice}") from None
-    if job is None:
-        raise UsageError(f"{file}: has no records")
+    assert job is not None  # the file is not empty
     return job
 
 
@@ -202,8 +201,6 @@ def _read_csv(source: Path) -> list[SweepJob]:
     ended = int(source.stat().st_mtime * 1000)
     for number, row in lines:
         _read_row(jobs, row, f"{source}, line {number}", ended)
-    if not jobs:
-        raise UsageError(f"source={source}: has no numbers")
     return list(jobs.values())
 
 
@@ -231,7 +228,7 @@ def _read_row(jobs: dict[tuple[Any, ...], SweepJob], row: Sequence[str], where: 
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def identifier(name: str, names: Iterable[str]) -> str:
+def match_name(name: str, names: Iterable[str]) -> str:
     """Return the name in `names` with the same letters and digits (`GroupDRO`: group_dro), else the name's slug."""
     by_letters = {re.sub(r"[^a-z0-9]", "", candidate): candidate for candidate in names}
     return by_letters.get(re.sub(r"[^a-z0-9]", "", name.lower()), record.slug(name))

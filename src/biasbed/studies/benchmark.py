@@ -24,10 +24,10 @@ from biasbed.studies.runner import Item, Runner
 from biasbed.studies.status import StudyRunStatus, estimate, read_statuses
 from biasbed.studies.study import (
     LEDGER,
-    SWEPT,
     TABLE,
     find_finished_runs,
     open_study,
+    refuse_folder,
     refuse_mixture,
     write_lacking,
 )
@@ -56,7 +56,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
     table = build_table(options, settings)
     plan = make_plan(table, launcher, options.workers)
     if options.dry_run:
-        print("\n".join([*dry_run(plan), *_power(plan)]))
+        print("\n".join([*dry_run(plan), *_describe_power(plan)]))
     else:
         train_plan(plan, launcher, options)
         if _is_tracked(plan) and len(plan.table.rows) > 1:
@@ -151,10 +151,10 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
 
 def dry_run(plan: StudyPlan) -> list[str]:
     """Return lines that list every run with its status, and the time left. Writes nothing."""
-    _check_folder(plan)
+    refuse_folder(plan.folder, plan.table.study, "train")
     finished = find_finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
     statuses = read_statuses(plan, finished)
-    return [*_not_applicable(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
+    return [*_list_left_out(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
 
 
 def train_plan(
@@ -168,7 +168,7 @@ def train_plan(
     tags: added to the study and to all its runs.
     """
     name, tags = plan.table.study, {**_origin_tags(plan.table), **tags}
-    _check_folder(plan)
+    refuse_folder(plan.folder, plan.table.study, "train")
     if _is_tracked(plan):
         _check_server(plan)  # before the run of `mlflow run` is taken
     with open_study(plan.folder, name, plan.suite, plan.config, tags) as study:
@@ -176,7 +176,7 @@ def train_plan(
         finished = find_finished_runs(study.run.uri, name) if study.run is not None else {}
         display = Display(name, plan.workers)
         statuses = read_statuses(plan, finished)
-        write_whole(plan.folder / TABLE, yaml.safe_dump(_as_yaml(plan.table), sort_keys=False))
+        write_whole(plan.folder / TABLE, yaml.safe_dump(_to_yaml(plan.table), sort_keys=False))
         write_lacking(plan.folder, plan.lacking)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
         runner = Runner(statuses, plan.workers, launcher, options.retries, display, environment, is_finished)
@@ -184,8 +184,8 @@ def train_plan(
         left = "nothing is left to train"
         if open_states:
             left = f"{len(open_states)} to train, {plan.workers} at a time{_describe_time(plan, statuses, launcher)}"
-        power = _power(plan) if open_states else []
-        display.say("\n".join([*_not_applicable(plan), f"{name}: {len(statuses)} runs; {left}", *power]))
+        power = _describe_power(plan) if open_states else []
+        display.say("\n".join([*_list_left_out(plan), f"{name}: {len(statuses)} runs; {left}", *power]))
 
         def end() -> None:
             runner.stop()
@@ -208,13 +208,13 @@ def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher
     return f"; {cost or 'an estimate follows after the first epoch'}"
 
 
-def _power(plan: StudyPlan) -> list[str]:
+def _describe_power(plan: StudyPlan) -> list[str]:
     """Return the line on the difference that the study's seeds can show, as a list; empty without one."""
     line = planner.describe_power(plan.runs, plan.suite, len(plan.table.seeds))
     return [line] if line else []
 
 
-def _not_applicable(plan: StudyPlan) -> list[str]:
+def _list_left_out(plan: StudyPlan) -> list[str]:
     return [f"not applicable: {reason}" for reason in plan.left_out]
 
 
@@ -259,12 +259,6 @@ def _check_server(plan: StudyPlan) -> str:
 # --- the study's files ------------------------------------------------------------------------------------------------
 
 
-def _check_folder(plan: StudyPlan) -> None:
-    """Raise UsageError if the study's folder is that of a sweep."""
-    if (plan.folder / SWEPT).exists():
-        raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
-
-
 def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
     """Write and print the cost of the study so far."""
     lines = []
@@ -278,7 +272,7 @@ def _write_ledger(plan: StudyPlan, items: list[Item]) -> None:
     print("\n".join([*summary, f"each run: {path}"]))
 
 
-def _as_yaml(table: StudyTable) -> dict[str, object]:
+def _to_yaml(table: StudyTable) -> dict[str, object]:
     """Return a table as the values of its YAML file, without empty entries."""
     entries = {name: value for name, value in dataclasses.asdict(table).items() if value or name == "settings"}
     return {**entries, "seeds": list(table.seeds)}

@@ -29,7 +29,7 @@ class StudyCell:
     overrides: Overrides
 
 
-def expand(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCell, ...]:
+def expand_cells(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCell, ...]:
     """Expand a study's cells, in order. settings: the general ones, suite included. cells: by the study's names.
 
     `test_domains` lists what cells hold out: a domain, several at once as `a+b`, `each` domain in turn, all `pairs`. If
@@ -40,20 +40,20 @@ def expand(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCe
     expanded: list[StudyCell] = []
     for name, overrides in (cells or {"": {}}).items():
         merged = {**settings, **overrides}
-        values = {spec.name: _split(spec, merged[spec.name]) for spec in _lists_in(merged)}
+        values = {spec.name: _split_values(spec, merged[spec.name]) for spec in _find_lists(merged)}
         for combination in itertools.product(*values.values()):
             single = dict(zip(values, combination, strict=True))
-            full_name = _join(name, *combination)
+            full_name = _join_names(name, *combination)
             expanded += _expand_domains(name, full_name, {**overrides, **single}, {**merged, **single})
     refuse_duplicates([cell.name for cell in expanded], "cells")
     return tuple(expanded)
 
 
-def _join(*parts: str) -> str:
+def _join_names(*parts: str) -> str:
     return "-".join(filter(None, parts))
 
 
-def _lists_in(settings: Overrides) -> list[Spec]:
+def _find_lists(settings: Overrides) -> list[Spec]:
     """Return the settings with a list of values, each of which makes a cell; the data set comes first."""
     suite_settings = suites.REGISTRY.own_settings(suites.choose_suite(settings)[0])
     candidates = [specs(Config)["train"]] if any(spec.cell for spec in suite_settings.values()) else []
@@ -61,7 +61,7 @@ def _lists_in(settings: Overrides) -> list[Spec]:
     return [spec for spec in candidates if "," in settings.get(spec.name, "")]
 
 
-def _split(spec: Spec, value: str) -> tuple[str, ...]:
+def _split_values(spec: Spec, value: str) -> tuple[str, ...]:
     """Split a list of values; UsageError if one is empty, invalid or duplicated, also under another spelling."""
     parts = [part.strip() for part in value.split(",")]
     if not all(parts):
@@ -88,7 +88,7 @@ def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Ov
     cells = []
     for value in held_out:
         if value not in EXPANDED:
-            cells.append(_make_cell(given_name, _join(name, *value.split("+")), {**overrides, HELD_OUT: value}))
+            cells.append(_make_cell(given_name, _join_names(name, *value.split("+")), {**overrides, HELD_OUT: value}))
             continue
         number = EXPANDED[value]
         if number == len(domains):
@@ -96,7 +96,7 @@ def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Ov
                 f"{HELD_OUT}={value}: with {' and '.join(domains)} held out, no domain is left to train on"
             )
         for some in itertools.combinations(domains, number):
-            cells.append(_make_cell(given_name, _join(name, *some), {**overrides, HELD_OUT: ",".join(some)}))
+            cells.append(_make_cell(given_name, _join_names(name, *some), {**overrides, HELD_OUT: ",".join(some)}))
     return cells
 
 

@@ -17,7 +17,7 @@ from biasbed.algorithms import presets
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import refuse_unknown
-from biasbed.studies.cells import StudyCell, expand
+from biasbed.studies.cells import StudyCell, expand_cells
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.study_table import Overrides, StudyTable
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
@@ -174,10 +174,8 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     Raises UsageError if a run could not start, or would equal another run: nothing has been started then.
     """
-    if not table.rows or not table.seeds:
-        raise UsageError("the study is empty: give algorithms and seeds")
     _announce(table)
-    cells = expand({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
+    cells = expand_cells({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
     _refuse_many(table, cells)
     grid: list[GridRun] = []
     configs: list[Config] = []

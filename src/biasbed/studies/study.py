@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from biasbed import record
 from biasbed.config import Config
@@ -61,8 +61,7 @@ def refuse_mixture(
     for run in find_runs(uri, study=study):
         tags = run.data.tags
         if tags.get(record.KIND) in ({"train", "trial"} - {kind}):
-            existing = "a sweep" if kind == "train" else "a study of trainings, no sweep"
-            raise UsageError(f"the study '{study}' is {existing}: name another with study=")
+            _refuse_kind(study, kind)
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
         if tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
@@ -75,6 +74,18 @@ def refuse_mixture(
                 f"the study '{study}' has finished runs of {group_name(*position)} with other settings or data "
                 f"(run {conflicts[position]}): name another with study="
             )
+
+
+def refuse_folder(folder: Path, study: str, kind: str) -> None:
+    """Raise UsageError if the study's folder is that of a sweep, or for kind `trial` that of a study of trainings."""
+    if (folder / (SWEPT if kind == "train" else TABLE)).exists():
+        _refuse_kind(study, kind)
+
+
+def _refuse_kind(study: str, kind: str) -> NoReturn:
+    """Raise UsageError for a study whose runs are of the other kind than this one."""
+    existing = "a sweep" if kind == "train" else "a study of trainings, no sweep"
+    raise UsageError(f"the study '{study}' is {existing}: name another with study=")
 
 
 class StudyRun:

@@ -62,7 +62,7 @@ class StudyTable:
     seeds: tuple[int, ...]
     settings: Overrides = field(default_factory=dict)  # of all runs
     cells: Mapping[str, Overrides] = field(default_factory=dict)  # by name; empty: one cell, from the general settings
-    # Row -> cell name from `cells.expand` -> the best settings that a sweep found for the row in that cell.
+    # Row -> cell name from `cells.expand_cells` -> the best settings that a sweep found for the row in that cell.
     chosen: Mapping[str, Mapping[str, Overrides]] = field(default_factory=dict)
     chosen_by: Overrides = field(default_factory=dict)  # the sweep that chose `chosen` or the rows' settings
 
@@ -277,8 +277,6 @@ def parse_seeds(value: Any, first: int = 0) -> tuple[int, ...]:
     parts = value if isinstance(value, list) else str(value).split(",")
     text = ",".join(map(str, parts)) if len(parts) <= 20 else f"{parts[0]},...,{parts[-1]}"
     if not isinstance(value, list) and re.fullmatch("[0-9]{1,10}", text):
-        if int(text) == 0:
-            raise UsageError("seeds=0: is how many; the seed 0 alone is seeds=0..0")
         parts = [f"{first}..{first + int(text) - 1}"]
     seeds: list[int] = []
     for part in parts:
@@ -287,7 +285,9 @@ def parse_seeds(value: Any, first: int = 0) -> tuple[int, ...]:
         if match:
             low, high = int(match[1]), int(match[2] or match[1])
         if not low <= high <= MAX_SEED:
-            raise UsageError(f"seeds={text[:60]}: should be like 0..9 or 0,1,5, between 0 and {MAX_SEED}")
+            raise UsageError(
+                f"seeds={text[:60]}: should be how many, at least 1, or which, as 0..9 or 0,1,5 (from 0 to {MAX_SEED})"
+            )
         if len(seeds) + high - low >= MOST_SEEDS:
             raise UsageError(f"seeds={text[:60]}: are more than {MOST_SEEDS} of a method")
         seeds += range(low, high + 1)

@@ -53,7 +53,7 @@ class Comparison:
             return str(record.MetricName("test", first.headline, first.name))
         best = self.protocol.best
         if self.tags[record.KIND] == "trial":
-            return min(best, key=lambda name: best[name] != self.protocol.monitor)
+            return next((name for name in best if best[name] == self.protocol.monitor), next(iter(best)))
         return next(iter(best))
 
     @property

@@ -51,18 +51,16 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         for name in ("mlflow", "alembic"):  # they log every step of setting up a database
             logging.getLogger(name).setLevel(logging.WARNING)
         tracking_uri = mlflow.get_tracking_uri()
+    address, problem = redaction.public_uri(tracking_uri), ""
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
-        absolute = sqlite_uri(Path(relative["path"]))
-        raise UsageError(
-            f"the tracking URI {redaction.public_uri(tracking_uri)} is relative; give the whole path: {absolute}"
-        )
-    if tracking_uri.startswith("file:") or "://" not in tracking_uri:
-        address = redaction.public_uri(tracking_uri)
-        raise UsageError(f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server")
-    if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
-        address = redaction.public_uri(tracking_uri)
-        raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
+        problem = f"the tracking URI {address} is relative; give the whole path: {sqlite_uri(Path(relative['path']))}"
+    elif tracking_uri.startswith("file:") or "://" not in tracking_uri:
+        problem = f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server"
+    elif re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
+        problem = f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address"
+    if problem:
+        raise UsageError(problem)
     return tracking_uri
 
 
@@ -121,7 +119,7 @@ def guarded(tracking_uri: str) -> Iterator[None]:
         if not _is_foreign(error):
             raise
         uri = redaction.public_uri(tracking_uri)
-        reason = _reason(error, tracking_uri)
+        reason = _describe_error(error, tracking_uri)
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
 
@@ -146,7 +144,7 @@ def is_refusal(error: BaseException | None) -> bool:
     return isinstance(error, MlflowException) and error.error_code in codes
 
 
-def _reason(error: Exception, tracking_uri: str) -> str:
+def _describe_error(error: Exception, tracking_uri: str) -> str:
     """Return the cause of an error in one line, without addresses that hold passwords."""
     text = first_line(error)
     part = "its artifact store" if "mlflow-artifacts" in text else "it"
@@ -198,7 +196,7 @@ def experiment_for(client: MlflowClient, tracking_uri: str, name: str) -> str:
     launched_in = os.environ.get("MLFLOW_EXPERIMENT_ID")
     if launched_in is None:
         return experiment_id(client, tracking_uri, name)
-    _describe(client, client.get_experiment(launched_in))
+    _add_description(client, client.get_experiment(launched_in))
     return launched_in
 
 
@@ -215,27 +213,27 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(client.create_experiment(name, artifact_location=folder, tags=_about(name)))
+                return str(client.create_experiment(name, artifact_location=folder, tags=_describing_tags(name)))
             except MlflowException:
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
         if experiment.lifecycle_stage != "active":
             raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
-        _describe(client, experiment)
+        _add_description(client, experiment)
         return str(experiment.experiment_id)
 
 
-def _describe(client: MlflowClient, experiment: Experiment) -> None:
+def _add_description(client: MlflowClient, experiment: Experiment) -> None:
     """Add the missing description to an experiment that biasbed did not make; not to `Default`, which is shared."""
     if experiment.name == "Default":
         return
-    for name, text in _about(experiment.name).items():
+    for name, text in _describing_tags(experiment.name).items():
         if name not in experiment.tags:
             client.set_experiment_tag(experiment.experiment_id, name, text)
 
 
-def _about(experiment: str) -> dict[str, str]:
+def _describing_tags(experiment: str) -> dict[str, str]:
     """Return the tags of an experiment: its description, and its kind, for which the pages show runs, not traces."""
     return {notes.NOTE: notes.describe_experiment(experiment), KIND: "custom_model_development"}
 
@@ -304,7 +302,7 @@ def find_run(tracking_uri: str, run_id: str) -> Run | None:
             return None
 
 
-def deleted(tracking_uri: str, run_id: str) -> str:
+def describe_deletion(tracking_uri: str, run_id: str) -> str:
     """Return a sentence if the run or its experiment was deleted in MLflow; empty otherwise, or if the server fails."""
     try:
         run = find_run(tracking_uri, run_id)
@@ -322,13 +320,14 @@ def deleted(tracking_uri: str, run_id: str) -> str:
 
 def active_run(tracking_uri: str, run_id: str) -> Run:
     """Return the run of this id. Raises UsageError if there is none, or if it is deleted."""
-    if not re.fullmatch("[0-9a-f]{32}", run_id):
-        raise UsageError(f"run={run_id} is no run's id: one has 32 digits of 0-9 and a-f, all of which are needed")
     run = find_run(tracking_uri, run_id)
-    if run is None:
-        raise UsageError(f"run={run_id}: there is no such run on {redaction.public_uri(tracking_uri)}")
-    if run.info.lifecycle_stage != "active":
-        raise UsageError(f"run={run_id} is deleted: restore it first")
+    if run is None or run.info.lifecycle_stage != "active":
+        problem = "it is deleted: restore it first"
+        if run is None:
+            problem = (
+                f"there is no such run on {redaction.public_uri(tracking_uri)}; a run's id has 32 digits of 0-9 and a-f"
+            )
+        raise UsageError(f"run={run_id}: {problem}")
     return run
 
 

@@ -93,11 +93,11 @@ def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = No
     with contextlib.suppress(Failure), guarded(uri):
         for run in find_runs(uri, study=study, kind="study"):
             if notes.PARENT not in run.data.tags:
-                _refresh(uri, run, _collect(uri, find_runs(uri, study=study)), headline, pictures)
+                _rewrite(uri, run, _collect_results(uri, find_runs(uri, study=study)), headline, pictures)
                 break
 
 
-def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pictures: Path | None) -> None:
+def _rewrite(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pictures: Path | None) -> None:
     """Write the study's numbers, headline, figures and note to its run. A note that a user has changed stays."""
     from mlflow.entities import Metric, RunTag
 
@@ -106,15 +106,15 @@ def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pi
         for path in filter(Path.exists, map(pictures.joinpath, SHOWN)):
             client.log_artifact(run_id, str(path), FIGURES)
     now = int(time.time() * 1000)
-    numbers = _numbers(study)
+    numbers = _compute_metrics(study)
     if numbers.items() <= study_run.data.metrics.items():  # nothing has happened since: no further rows
         numbers = {}
     metrics = [Metric(name, value, now, study.finished) for name, value in numbers.items()]
-    links = _links(uri, study_run.data.tags[record.STUDY])
+    links = _format_links(uri, study_run.data.tags[record.STUDY])
     tags = {HEADLINE: headline or study_run.data.tags.get(HEADLINE, "")}
     note = study_run.data.tags.get(notes.NOTE)
     if note is None or record.digest(note) == study_run.data.tags.get(NOTED):
-        tags[notes.NOTE] = _note(uri, study_run, study, tags[HEADLINE], links)
+        tags[notes.NOTE] = _format_note(uri, study_run, study, tags[HEADLINE], links)
         tags[NOTED] = record.digest(tags[notes.NOTE])
     _note_experiment(client, study_run, study, links)
     for start in range(0, len(metrics), 1000):
@@ -122,7 +122,7 @@ def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pi
     client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items() if value])
 
 
-def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
+def _collect_results(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
     """Collect the members of a study and the results of the finished ones."""
     members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
@@ -139,7 +139,7 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
         row_id = tags.get(record.ROW, tags.get(record.ALGORITHM, ""))
         row = rows.setdefault(row_id, RowResults(tags.get(record.DISPLAY_NAME, row_id)))
         row.runs += 1
-        exact = _exact_values(tags)
+        exact = _read_exact_values(tags)
         if protocol is None:
             continue
         for name, metric in protocol.best.items():
@@ -151,8 +151,8 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
     return StudyRuns(members, list(protocols.values()), rows)
 
 
-def _exact_values(tags: Mapping[str, str]) -> dict[str, float]:
-    """Return the exact values of `best/*`; empty for runs that have only the metrics."""
+def _read_exact_values(tags: Mapping[str, str]) -> dict[str, float]:
+    """Return the exact values of the rounded metrics `best/*`; empty for runs that have only the metrics."""
     with contextlib.suppress(ValueError):
         values = parse_json(tags.get(record.BEST_VALUES, "{}"))
         if isinstance(values, dict):
@@ -160,7 +160,7 @@ def _exact_values(tags: Mapping[str, str]) -> dict[str, float]:
     return {}
 
 
-def _numbers(study: StudyRuns) -> dict[str, float]:
+def _compute_metrics(study: StudyRuns) -> dict[str, float]:
     """Return the study's metrics: its progress, and the rounded mean and deviation of each column and row.
 
     For a search, the value of the best trial takes the place of mean and deviation.
@@ -184,7 +184,7 @@ def _numbers(study: StudyRuns) -> dict[str, float]:
 # --- the note ---------------------------------------------------------------------------------------------------------
 
 
-def _note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links: str) -> str:
+def _format_note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links: str) -> str:
     """Return the note: headline, table, pictures, links and commands. The table's last rows are cut if it is long."""
     tags, run_id = study_run.data.tags, study_run.info.run_id
     name, suite = tags[record.STUDY], tags.get(record.SUITE, "")
@@ -203,10 +203,10 @@ def _note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links
         ),
     ]
     room = notes.LONGEST - len(notes.joined(progress, headline, *after)) - 200
-    return notes.joined(f"**{headline}**" if headline else "", _table(study, room), progress, *after)
+    return notes.joined(f"**{headline}**" if headline else "", _format_table(study, room), progress, *after)
 
 
-def _table(study: StudyRuns, room: int) -> str:
+def _format_table(study: StudyRuns, room: int) -> str:
     """Return a table with a line per row, and mean and deviation of each column; empty for a search.
 
     room: most characters; lines at the end are left out.
@@ -214,7 +214,7 @@ def _table(study: StudyRuns, room: int) -> str:
     if study.is_search or not study.columns:
         return ""
     rows = []
-    for row in _ordered(study):
+    for row in _sort_rows(study):
         rows.append([row.name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
     head = ["", "runs", *map(notes.short, study.columns)]
     while rows and len(notes.table(head, rows)) > room:
@@ -235,7 +235,7 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     if present not in (None, usual) and record.digest(present) != experiment.tags.get(NOTED):
         return  # a user's note
     column = next(iter(study.columns))
-    values = ", ".join(f"{row.name} {study.shown(column, row)}" for row in _ordered(study)[:MOST])
+    values = ", ".join(f"{row.name} {study.shown(column, row)}" for row in _sort_rows(study)[:MOST])
     left = len(study.rows) - MOST
     if left > 0:
         values += f" and {left} more"
@@ -246,7 +246,7 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 
 
-def _ordered(study: StudyRuns) -> list[RowResults]:
+def _sort_rows(study: StudyRuns) -> list[RowResults]:
     """Return the rows sorted by the first column (shape bias if present), best first, rows without a value last."""
     first, column = next(iter(study.columns.items()))
     higher = measures.described(*column).higher_is_better
@@ -255,7 +255,7 @@ def _ordered(study: StudyRuns) -> list[RowResults]:
     return with_value + [row for row in study.rows.values() if not row.values.get(first)]
 
 
-def _links(uri: str, study: str) -> str:
+def _format_links(uri: str, study: str) -> str:
     """Return links to the study's comparisons, relative to the address of the pages."""
     lines = []
     for view in comparison.compare_study(uri, study):

@@ -31,7 +31,7 @@ from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import (
-    deleted,
+    describe_deletion,
     experiment_for,
     guarded,
     impatient,
@@ -395,7 +395,7 @@ class Tracker:
         except SentElsewhere:
             raise
         except Failure as failure:
-            gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
+            gone = describe_deletion(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
             is_news = not self._behind or bool(gone) != self._is_deleted
             self._problem, self._is_deleted = gone or str(failure), bool(gone)
             if is_news:

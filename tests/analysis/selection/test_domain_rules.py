@@ -183,7 +183,7 @@ def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore])
 @pytest.fixture
 def mnist() -> list[SweepJob]:
     """The finished jobs of one data set, each of two methods with four draws, twice."""
-    jobs = [job for job in sweeps.read(VECTORS / "synthetic_sweep.csv") if job.dataset == "ColoredMNIST"]
+    jobs = [job for job in sweeps.read_sweep(VECTORS / "synthetic_sweep.csv") if job.dataset == "ColoredMNIST"]
     steps = {step for job in jobs for step in job.records}
     for job in jobs:
         last = job.records[max(job.records)]

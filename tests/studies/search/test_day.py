@@ -61,7 +61,7 @@ def test_what_it_cannot_search_is_refused(
 ) -> None:
     for changed, message in (
         ({"algorithms": "erm", "table": "main"}, "protocol=day searches methods: give algorithms="),
-        ({}, "protocol=day: say which methods to search"),
+        ({}, "protocol=day searches methods: give algorithms="),
         ({"algorithms": "erm", "seeds": "0,1,5"}, "seeds=0,1,5: protocol=day takes their number"),
     ):
         assert benchmark(bed, FakeTrials(), monkeypatch, **changed) == 2

@@ -32,7 +32,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.options import EvaluateOptions
 from biasbed.plugins.conflicts.pairing import ShapeAndTexture, images_per_class, pair_images
 from biasbed.prepare.copies import ImagesMaker
-from biasbed.prepare.images import SingleFiles, make_missing, read_matching_manifest, save_image
+from biasbed.prepare.images import SingleFiles, make_missing, remove_other_images, save_image
 from biasbed.prepare.stylize import StylizedImages, StylizedOptions
 from biasbed.settings import setting
 from biasbed.suites.folders import Folders
@@ -78,7 +78,7 @@ class ConflictImages(SingleFiles):
     def path(self, row: int) -> Path:
         return self.folder / f"{self.pairs[row].name}.{self.format}"
 
-    def pixels(self) -> Callable[[int], Tensor]:
+    def make_renderer(self) -> Callable[[int], Tensor]:
         stylization = StylizedImages.distortion(self.options, self.network, self.source, self.device)
 
         def make(row: int) -> Tensor:
@@ -111,11 +111,11 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
             raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
         self._make_network()
         work = self._to_make(folder.with_name(f".{folder.name}.partial"))
-        manifest = self._manifest(work.network)
-        if read_matching_manifest(folder, manifest, self.options.overwrite) is not None:
+        manifest = self._make_manifest(work.network)
+        if remove_other_images(folder, manifest, self.options.overwrite) is not None:
             print(f"{folder} is complete already", file=sys.stderr)
             return folder
-        if read_matching_manifest(work.folder, manifest, overwrite=True) is None:
+        if remove_other_images(work.folder, manifest, overwrite=True) is None:
             self._check_recognised(work)
         processes = self.options.count_processes(self.device)
         count = make_missing(work, manifest, work.folder, processes, may_skip=self.config.corrupt != "stop").images
@@ -153,7 +153,7 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
 
     def _check_recognised(self, work: ConflictImages) -> None:
         """Raise UsageError if the classifier is at chance on the images whose shape and texture are of one class."""
-        make, classes = work.pixels(), self.source.classes
+        make, classes = work.make_renderer(), self.source.classes
         with tempfile.TemporaryDirectory() as name:
             for row, pair in enumerate(work.pairs):
                 if pair.is_conflict:

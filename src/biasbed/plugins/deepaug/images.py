@@ -47,7 +47,7 @@ class _DeepAugImages(ImagesMaker[DeepAugOptions]):
         return {name: getattr(self.options, name) for name in ("redraw", "weight_option", "signal_option")}
 
     @property
-    def redraw(self) -> float:
+    def redraw_probability(self) -> float:
         return self.options.redraw
 
 

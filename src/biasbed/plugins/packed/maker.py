@@ -247,7 +247,7 @@ class Packing:
         root = os.path.abspath(self.source.root)
         return pack_index.About(self.source.name, root, self.fingerprint, self.form.name, images, tuple(shards))
 
-    def maker(self) -> Callable[[int], None]:
+    def make_writer(self) -> Callable[[int], None]:
         return self._write
 
     def _write(self, shard: int) -> None:

@@ -44,9 +44,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
 
 def _refuse_unsearched(options: BenchmarkOptions) -> None:
     """Raise UsageError for rows that this protocol can't search."""
-    if options.table != "none" or options.from_study != "none":
-        raise UsageError(f"protocol={DAY} searches methods: give algorithms=, without table and from_study")
-    if options.algorithms == "auto":
-        raise UsageError(f"protocol={DAY}: say which methods to search: algorithms=erm,coral")
+    if options.algorithms == "auto" or options.table != "none" or options.from_study != "none":
+        raise UsageError(f"protocol={DAY} searches methods: give algorithms=erm,coral, without table and from_study")
     if options.seeds != "auto" and not options.seeds.isdecimal():
         raise UsageError(f"seeds={options.seeds}: protocol={DAY} takes their number, as 3")

@@ -94,9 +94,9 @@ class TrialFeed:
         """
         self._look_at_items()  # the sampler learns from what has ended
         while self.is_open:
-            next_trial = self._take_left() or self._ask()
+            next_trial = self._take_left() or self._ask_optuna()
             self.is_open = next_trial is not None
-            item = None if next_trial is None else self._begin(*next_trial)
+            item = None if next_trial is None else self._make_item(*next_trial)
             if item is not None:
                 self.items.append(item)
                 return item
@@ -111,7 +111,7 @@ class TrialFeed:
         (search, study), trial_id = self.left.popleft()
         return SearchTrial(search, Trial(study, trial_id))
 
-    def _ask(self) -> SearchTrial | None:
+    def _ask_optuna(self) -> SearchTrial | None:
         """Ask Optuna for a trial of the search that has the fewest; None if every search has all of its trials."""
         fewest, smallest = 0, None
         for search_study in self.studies:
@@ -123,7 +123,7 @@ class TrialFeed:
             return None
         return SearchTrial(smallest.search, smallest.study.ask())
 
-    def _begin(self, search: Search, trial: Trial) -> TrialItem | None:
+    def _make_item(self, search: Search, trial: Trial) -> TrialItem | None:
         """Return a trial as an item to train; None if its settings do not fit together."""
         trial.set_user_attr(trials.HOST, os.uname().nodename)
         trial.set_user_attr(trials.ATTEMPTS, trial.user_attrs.get(trials.ATTEMPTS, 0) + 1)

@@ -75,7 +75,7 @@ def find_winner(repeats: Sequence[SearchState]) -> Winner | None:
 def collect_winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overrides]]:
     """Return the settings of the best trials: method -> cell -> settings. Omits methods without one in every cell.
 
-    Methods are named as `train` takes them, cells as `cells.expand` names them.
+    Methods are named as `train` takes them, cells as `cells.expand_cells` names them.
     """
     best: dict[str, dict[str, Overrides]] = {}
     incomplete = set()

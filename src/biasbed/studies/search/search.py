@@ -15,7 +15,7 @@ from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SEARCHES, SweepOptions
 from biasbed.settings import nearest
-from biasbed.studies.cells import StudyCell, expand
+from biasbed.studies.cells import StudyCell, expand_cells
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
 from biasbed.studies.search import trials
@@ -40,7 +40,7 @@ class Search:
     overrides: Overrides  # settings of `train` that all trials share
     space: Space
     run: PlannedRun  # with the default parameters
-    cell_name: str  # from `cells.expand`
+    cell_name: str  # from `cells.expand_cells`
     repeat: int | None  # number of the repeat, if there are several
     metric: str
     unit: str  # of the metric
@@ -143,7 +143,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     methods = check_methods(options.algorithms)
     for method in methods:
         algorithms.REGISTRY.refuse_unknown(method)
-    cells = expand(general, {})
+    cells = expand_cells(general, {})
     searches: list[Search] = []
     configs: list[Config] = []
     messages: list[str] = []

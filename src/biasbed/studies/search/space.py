@@ -306,7 +306,7 @@ def read_space(name: str, overrides: Overrides) -> Space:
     for path in paths:
         added = formats.read(SpaceFile, path, "space").root
         try:
-            if paths[0].stem == OPTIMIZER and path != paths[0]:
+            if paths[0].stem == OPTIMIZER and path != paths[0]:  # the suite's settings of the optimizer replace these
                 added = {key: value for key, value in added.items() if not key.startswith("optim.")}
             dimensions |= added
             space = _parse_space(dimensions, base, overrides)
@@ -373,7 +373,8 @@ def _check_type(name: str, kind: str, spec: Spec) -> None:
     if typing.get_origin(spec.type) in (tuple, typing.Literal):
         members = ()
     kinds = {member for member in members if member in (int, float)} - {NoneType}
-    if not kinds:
-        raise UsageError(f"{name} is no number: its distribution should be categorical")
+    problem = "" if kinds else "no number: its distribution should be categorical"
     if kinds == {int} and kind not in ("int", "intlog", "floor_power"):
-        raise UsageError(f"{name} is a whole number: its distribution should be int, intlog or floor_power")
+        problem = "a whole number: its distribution should be int, intlog or floor_power"
+    if problem:
+        raise UsageError(f"{name} is {problem}")

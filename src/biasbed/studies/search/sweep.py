@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from biasbed import record
-from biasbed.errors import UsageError
 from biasbed.options import SweepOptions, training_flags
 from biasbed.studies import ledger, planner, winners
 from biasbed.studies import study as tracked
@@ -40,8 +39,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     plan = make_sweep(options, settings, launcher)
     if plan.config.tracking == "on":
         tracked.refuse_mixture(resolve_uri(), plan.study, plan.suite, {}, kind="trial")
-    if (plan.folder / tracked.TABLE).exists():
-        raise UsageError(f"the study '{plan.study}' is a study of trainings, no sweep: name another with study=")
+    tracked.refuse_folder(plan.folder, plan.study, "trial")
     with storages.storage_failures(plan.folder / storages.FILE):
         if options.dry_run:
             print("\n".join([*plan.messages, *_dry_run(plan)]))
