@@ -162,7 +162,7 @@ def test_the_trial_of_a_killed_command_goes_on_where_it_was(bed: Bed, is_drawn: 
     killed = Bed(bed.image_root, bed.home.with_name("killed"), bed.space)
     killed.work(FakeTrials(), trials=2)
     feed = feed_of(killed.begin(FakeTrials(), trials=3))
-    taken = feed._ask()
+    taken = feed._ask_optuna()
     assert taken is not None
     if is_drawn:
         feed._draw_settings(*taken)
