@@ -112,7 +112,10 @@ class CompareOptions:
     )
     method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
     dataset: str = setting("auto", "column with the data sets (auto: the same)")
-    seed: str = setting("auto", "column with the seeds, or folds (auto: by its name; none: there is none)")
+    seed: str = setting(
+        "auto",
+        "column with the seeds, or folds (auto: by its name; columns: each column of scores; none)",
+    )
     score: str = setting("auto", "column with the scores (auto: by its name); of samples and reports the measure")
     rows: Literal["auto", "methods", "datasets"] = setting(
         "auto", "what the lines of a table are that has a column per data set, or per method"
@@ -170,7 +173,8 @@ class CompareOptions:
 
     def __post_init__(self) -> None:
         if self.higher_is_better != "auto" and self.lower not in ("auto", "none", "all"):
-            raise ValueError(f"higher_is_better={self.higher_is_better}: leave it out, as lower= names data sets")
+            direction = "yes" if self.higher_is_better else "no"
+            raise ValueError(f"higher_is_better={direction}: leave it out, as lower= names data sets")
         for option in ("methods", "sets", "lower", "order", "blocks", "leave_out", "keep"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one")

@@ -31,9 +31,10 @@ FEW_OUTSIDE = 2  # numbers outside of a range that others keep, up to which they
 MANY_INSIDE = 5
 SURE = 0.01  # number of coincidences expected by chance below which equal numbers are a copy
 FAR = 2.0  # times the largest (or less than the smallest) of the others by which a number is far off
-MANY_BESIDE = 3  # numbers on a data set from which on one is far off
+MANY_BESIDE = 2  # numbers on a data set from which on one is far off
 FEW_DIGITS = 4  # numbers of digits behind the point that a table has, up to which one of them stands out
 SHARES = {"accuracy", "acc", "error", "err", "top1"}  # measures that are a number of images over all
+BOUNDED = {"accuracy", "acc", "top1", "f1", "auc", "auroc", "precision", "recall"}  # measures that end at 100
 NARROW = 0.02  # relative difference that two methods usually have at least
 
 
@@ -62,9 +63,14 @@ def check_table(table: PrintedNumbers, alpha: float = 0.05) -> Checked:
 def bounded_scale(table: PrintedNumbers) -> float | None:
     """Return 1 or 100 if the table's scores lie in [0, 1] or [0, 100] with few exceptions; None if they don't."""
     values = [cell.value for cell in _bounded(table)]
+    fewest, factor = 3, 2
+    for described in table.sets:
+        if not say.has_word(f"{described.name} {described.metric}", BOUNDED):
+            fewest, factor = MANY_INSIDE, 8
     for scale in (1.0, 100.0):
-        outside = sum(value < 0 or value > scale for value in values)
-        if len(values) - outside >= max(MANY_INSIDE, 10 * outside) and outside <= FEW_OUTSIDE:
+        inside = sum(0 < value <= scale for value in values)
+        outside = len(values) - inside - values.count(0)
+        if inside >= max(fewest, factor * outside) and outside <= FEW_OUTSIDE:
             return scale
     return None
 

@@ -169,8 +169,10 @@ def _continues_head(grid: Grid, count: int) -> bool:
     if not grid.num_head_rows and not row[0] and len(set(heads)) < len(heads):  # as pandas writes two levels
         return len(set(levels)) == len(head) - 1
     starts_head = not head[0] or say.letters(head[0]) in say.GENERIC or say.letters(head[0]) in say.METHODS
-    first = next(filter(None, row))
-    return starts_head and say.letters(first) in say.SECOND_HEADS and not all(map(is_figure, heads))
+    first = say.letters(next(filter(None, row)))
+    if first in say.METHODS and not any(map(is_figure, cells)):
+        return starts_head
+    return starts_head and first in say.SECOND_HEADS and not all(map(is_figure, heads))
 
 
 def _are_head_words(texts: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns, are_links
-from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
 from biasbed.errors import UsageError, listed
 
 MANY_COSTS = 2  # columns of settings, more of which stand beside no methods
@@ -40,7 +40,7 @@ def find_layout(
     corner = say.letters(body.leaf(layout.name_column or 0)).removesuffix("s")
     if settings.rows == "auto" and (layout.is_turned or corner in say.SEEDS):
         _refuse_other_columns(body, columns)
-    if not layout.is_turned:
+    if not layout.is_turned and settings.seed != COLUMNS:
         _refuse_other_heads(body, columns, settings)
     return layout
 
@@ -51,8 +51,8 @@ def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
     costs = [name for name, reason in columns.left_out if reason == COST]
     if len(names) > 1 and all(map(str.isdigit, names)):
         raise UsageError(
-            f"{body.grid.source}: the columns are numbered ({listed(names, 3)}): they are runs, and no methods; give a "
-            "line per run with a column 'seed', or say rows="
+            f"{body.grid.source}: the columns are numbered ({listed(names, 3)}): they are runs, and no methods; say "
+            "seed=columns rows=methods, or rows=datasets if they are methods"
         )
     if len(costs) > MANY_COSTS and len(costs) > len(names):
         raise UsageError(
@@ -68,7 +68,7 @@ def _refuse_other_heads(body: Body, columns: TableColumns, settings: ReaderSetti
         if "↑" in head and "↓" in head and not (settings.has_directions or settings.value_in_cell):
             reason = "has measures that count in both directions: leave it out with leave_out=, or say lower="
         elif re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", leaf, re.I):
-            reason = "is a seed, and no data set: give a line per seed, with a column 'seed'"
+            reason = "is a seed, and no data set: say seed=columns"
         elif say.is_ablation(leaf) and settings.rows == "auto":
             reason = (
                 "is a variant of the methods, and no data set: say rows=datasets if all columns are methods, "

@@ -351,7 +351,10 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     every = list(map(_dataset_of, meanings))
     are_single = len({meaning.block for meaning in meanings} - {""}) in (0, len(meanings))
     if not known_set and are_single and len(every) > 1 and _are_levels(every):
-        notes.append(f"{', '.join(dict.fromkeys(every))} are levels of one data set, which the table does not name")
+        names = list(dict.fromkeys(every))
+        are_numbers = names in [[str(first + position) for position in range(len(names))] for first in (0, 1)]
+        advice = " (if they are seeds, say seed=columns)" if are_numbers else ""
+        notes.append(f"{', '.join(names)} are levels of one data set, which the table does not name{advice}")
         return [replace(meaning, block=ONE_SET) for meaning in meanings]
     if known_set:
         notes.append(f"{', '.join(dict.fromkeys(names))} are parts of {known_set}, by their names")

@@ -105,16 +105,17 @@ def collect_printed(table: ScoreTable, scores: Sequence[Score], averages: Sequen
     printed = PrintedNumbers(table.body.grid.source, table.body, table.name_column, not table.is_turned)
     methods: dict[tuple[str, str], int] = {}  # by name and seed
     sets: dict[tuple[object, ...], int] = {}
-    of_line: dict[int, int] = {}  # methods
+    lines: dict[int, int] = {}  # of methods
     for score in scores:
         method = methods.setdefault((score.method, score.seed), len(methods))
-        of_line[_line_of(table, score)] = method
+        lines.setdefault(method, _line_of(table, score))
         key: tuple[object, ...] = score.names[1:-1]
         if key not in sets:
             described = PrintedSet(score.dataset, _path_of(table, score), score.direction, score.block, score.metric)
             sets[key] = len(printed.sets)
             printed.sets.append(described)
         printed.cells.setdefault((method, sets[key]), score)
+    of_line = {line: method for method, line in lines.items()}
     common = {described.direction for described in printed.sets}
     common_direction = common.pop() if len(common) == 1 else ""
     for score in averages:
@@ -131,7 +132,6 @@ def collect_printed(table: ScoreTable, scores: Sequence[Score], averages: Sequen
     printed.methods = [name for name, _ in methods]
     _restore_zeros(printed.cells)
     if not table.is_turned and not table.is_long:
-        lines = {method: line for line, method in reversed(of_line.items())}
         in_order = [lines[method] for method in range(len(methods))]
         printed.groups = [[table.body.sections[row] for row in in_order]]
         printed.groups += [[table.body.grid.rows[row][column] for row in in_order] for column in table.columns.texts]

@@ -11,7 +11,7 @@ from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.numbers import Decimal, Number, is_missing, is_pair, parse_number, pick_value
-from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
@@ -150,7 +150,7 @@ def _take_named(body: Body, columns: TableColumns, settings: ReaderSettings) -> 
     """Take the columns that the user names."""
     for role in ("method", "dataset", "seed"):
         name = getattr(settings, role)
-        if name not in ("auto", "none"):
+        if name not in ("auto", "none", COLUMNS):
             setattr(columns, role, column_named(body, role, name))
 
 

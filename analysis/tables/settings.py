@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+COLUMNS = "columns"
+
 
 @dataclass(frozen=True)
 class ReaderSettings:
@@ -12,7 +14,7 @@ class ReaderSettings:
 
     method: str = "auto"  # column
     dataset: str = "auto"
-    seed: str = "auto"
+    seed: str = "auto"  # `COLUMNS`: the columns of scores are seeds
     score: str = "auto"  # column or measure
     rows: str = "auto"  # methods or datasets
     table: int = 0  # which of several in a file, from 1 on; 0: the only one

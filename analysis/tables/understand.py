@@ -78,19 +78,31 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     decimal = find_decimal(_numeric_texts(body), settings.decimal, grid.source)
     if decimal == "comma":
         notes.append("commas are read as decimal points (`decimal` says otherwise)")
-    cells = ParsedCells(body, decimal, settings.value_in_cell)
-    columns = find_columns(body, cells, settings, exported is not None)
+    try:
+        result = _read_body(body, ParsedCells(body, decimal, settings.value_in_cell), settings, exported is not None)
+    except UsageError as error:
+        if settings.head or not str(error).startswith(f"{body.grid.where(0)}:"):
+            raise
+        count = len(body.levels) + 1
+        raise UsageError(f"{error}; if the line is one of the head, say head={count}") from None
+    result.notes = [*notes, *body.notes, *result.notes]
+    result.unknown_name = _find_unknown_name(original, body, result, settings.leave_out)
+    return result
+
+
+def _read_body(body: Body, cells: ParsedCells, settings: ReaderSettings, is_export: bool) -> Understood:
+    """Return what the rows below a head say. Raises UsageError, with the line and the setting."""
+    columns = find_columns(body, cells, settings, is_export)
     _refuse_without_scores(body, columns)
-    layout = find_layout(body, cells, columns, settings, exported is not None)
+    layout = find_layout(body, cells, columns, settings, is_export)
     _account_for_texts(body, cells, columns, layout)
     table = ScoreTable(body, cells, layout, settings)
-    result, averages = read_scores(table, grid.format, layout.note, exported is not None)
+    result, averages = read_scores(table, body.grid.format, layout.note, is_export)
     result.printed = collect_printed(table, result.scores, averages)
     is_error = settings.spread == "standard_error" or (settings.spread == "auto" and result.is_standard_error)
     result.printed.is_standard_error = is_error
     copies = [f"{finding.row}: {finding.printed} {finding.text}" for finding in copied_lines(result.printed)]
-    result.notes = [*notes, *columns.notes, *body.notes, *result.notes, *copies]
-    result.unknown_name = _find_unknown_name(original, body, result, settings.leave_out)
+    result.notes = [*columns.notes, *result.notes, *copies]
     return result
 
 

@@ -264,6 +264,8 @@ def test_words_without_a_name_fill_the_settings_of_list_in_turn() -> None:
 def test_a_list_with_blanks_is_answered_with_commas() -> None:
     with pytest.raises(UsageError, match=r"unexpected word 'infodrop': .* as --algorithms erm,coral"):
         cli.parse("benchmark", ["--algorithms", "erm", "infodrop"])
+    with pytest.raises(UsageError, match=r"unexpected word 'lower=none': settings are given as --name value"):
+        cli.parse("compare", ["scores.csv", "lower=none"])
 
 
 def test_a_value_may_begin_with_one_dash() -> None:

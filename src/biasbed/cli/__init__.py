@@ -216,7 +216,8 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
-        if command.positional and not word.startswith("--"):
+        is_setting = joined and flag in settings  # as messages name it: `lower=none`
+        if command.positional and not word.startswith("--") and not is_setting:
             _add_positional(flags, command.positional, word)
             continue
         if not word.startswith("--"):

@@ -144,6 +144,22 @@ def test_the_largest_deviation_is_that_of_runs_at_both_ends(tmp_path: Path) -> N
     assert only(check(table, tmp_path, ReaderSettings(num_runs=4))).recomputed == "at most 57.7"
 
 
+@pytest.mark.parametrize(
+    ("heads", "number", "text"),
+    [
+        ("U|V|W", "785", "is far above all others there; its digits are those of 78.5"),
+        ("U|V|W", "104.2", "is outside of 0 to 100, where the others are"),
+        ("U acc|V acc|W acc", "104.2", "is outside of 0 to 100, where the others are"),
+    ],
+)
+def test_a_moved_point_and_a_score_above_100_are_found_in_nine_numbers(
+    heads: str, number: str, text: str, tmp_path: Path
+) -> None:
+    lines = [f"|method|{heads}|", "|---|---|---|---|", f"|a|{number}|65.1|60.2|", "|b|78.5|66.1|61.2|"]
+    findings = check("\n".join([*lines, "|c|79.5|67.1|62.2|"]), tmp_path).findings
+    assert text in [finding.text for finding in findings]
+
+
 def test_identical_columns_and_a_moved_point_are_found(tmp_path: Path) -> None:
     rows = [line.split(" | ") for line in RIGHT.splitlines()]
     copied = "\n".join(

@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 
 from biasbed.analysis.options import CompareOptions
+from biasbed.analysis.tables.formats import read_grids
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.understand import understand
 from biasbed.analysis.tables.user_scores import UserScores
 from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
@@ -205,3 +208,45 @@ def test_deviations_beside_means_are_no_scores(text: str, tmp_path: Path) -> Non
     assert len(scores.spreads) == (len(SCORES) if "dataset" in text else len(METHODS))
     alone = read("method,std,x\na,1,2\nb,2,3\n", tmp_path)  # data sets, as nothing says otherwise
     assert set(alone.datasets) == {"std", "x"}
+
+
+TWO_LINES = """
+| Method | PACS | | VLCS | |
+|---|---|---|---|---|
+| NAME | FIRST | noisy | FIRST | noisy |
+| erm | 80.1 | 90.2 | 70.0 | 95.1 |
+| coral | 81.1 | 91.2 | 71.0 | 96.1 |
+"""
+
+
+@pytest.mark.parametrize(("name", "first"), [("Setting", "clean"), ("", "2018")])
+def test_a_second_line_of_the_head_that_is_not_known_as_one_is_refused_with_the_setting(
+    name: str, first: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.md").write_text(TWO_LINES.replace("NAME", name).replace("FIRST", first))
+    with pytest.raises(UsageError, match=r"line 4: .*; if the line is one of the head, say head=2$"):
+        understand(read_grids(tmp_path / "t.md"), ReaderSettings())
+    table = understand(read_grids(tmp_path / "t.md"), ReaderSettings(head=2))
+    assert {(score.block, score.dataset) for score in table.used} >= {("PACS", "noisy"), ("VLCS", "noisy")}
+
+
+def test_a_second_line_of_the_head_that_begins_with_method_is_read(tmp_path: Path) -> None:
+    text = TWO_LINES.replace("| Method |", "| |").replace("NAME", "Method").replace("FIRST", "clean")
+    (tmp_path / "t.md").write_text(text)
+    table = understand(read_grids(tmp_path / "t.md"), ReaderSettings())
+    assert {score.method for score in table.used} == {"erm", "coral"}
+
+
+def test_columns_are_seeds_if_the_user_says_so(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("method,0,1,2\nerm,80.1,80.2,80.0\ncoral,81.1,81.2,81.0\n")
+    table = understand(read_grids(tmp_path / "one.csv"), ReaderSettings())
+    assert any("if they are seeds, say seed=columns" in note for note in table.notes)
+    table = understand(read_grids(tmp_path / "one.csv"), ReaderSettings(seed="columns"))
+    assert [(score.dataset, score.seed) for score in table.used[:3]] == [("one data set", seed) for seed in "012"]
+    text = TWO_LINES.replace("NAME", "").replace("FIRST", "seed 0").replace("noisy", "seed 1")
+    (tmp_path / "two.md").write_text(text)
+    with pytest.raises(UsageError, match="is a seed, and no data set: say seed=columns"):
+        understand(read_grids(tmp_path / "two.md"), ReaderSettings())
+    table = understand(read_grids(tmp_path / "two.md"), ReaderSettings(seed="columns"))
+    read = [(score.dataset, score.seed) for score in table.used[:4]]
+    assert read == [("PACS", "seed 0"), ("PACS", "seed 1"), ("VLCS", "seed 0"), ("VLCS", "seed 1")]
