@@ -19,23 +19,27 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.system.terminal import aligned, text_width
 
 WIDTH = 100
+MOST_ROWS = 20  # of a table above the answer
 ORACLE = "ORACLE numbers: selected on the test images themselves, which is impossible in practice."
 NAMING = ("algorithm", "set")  # heads of first columns whose names say what they are
 
 
 def render(analysis: Analysis) -> str:
-    """Return the summary: warnings, scores with ranks, the answer, notes, then the sections."""
+    """Return the summary: warnings, scores with ranks, the answer, notes, then the sections.
+
+    Above a table of more than `MOST_ROWS` rows the answer comes first.
+    """
     links, part = Links(analysis), analysis.collection.part
     rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
     if analysis.rule.oracle:
         rule.append(ORACLE)
+    first = [_scores(analysis, links), wrap(answer_paragraphs(analysis))]
     parts = [
         f"Analysis of {analysis.title}",
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
-        _scores(analysis, links),
-        wrap(answer_paragraphs(analysis)),
+        *(reversed(first) if len(analysis.algorithms) > MOST_ROWS else first),
         *_section("Notes", analysis.notes, bullet="! "),
     ]
     answered = sections.answered_sentences(analysis)

@@ -73,6 +73,8 @@ class SelectionCost(Section[SelectionCosts]):
         return SelectionCosts(table, gap, regret_table(table, analysis.columns))
 
     def files(self, data: SelectionCosts, analysis: Analysis) -> Iterator[CsvFile]:
+        if analysis.collection.is_table:
+            return  # nothing was chosen
         yield CsvFile(CHOICES_FILE, analysis.choices, "which run every rule chose, and at which steps")
         yield CsvFile(RULES_FILE, data.rules, "scores under every selection rule, and the gap to the oracle")
         yield CsvFile(GAP_FILE, data.gap, "the selection rule beside the oracle")

@@ -37,6 +37,7 @@ class UserScores:
     notes: tuple[str, ...] = ()  # guesses, and what was left out
     measure: str = "score"
     lower: tuple[str, ...] | None = None  # data sets on which lower is better; None if the source does not say
+    directed: frozenset[str] = frozenset()  # data sets whose direction the source or the user says
     heads: Mapping[str, str] = field(default_factory=dict)  # what a table calls a data set, small -> its name
     blocks: Mapping[str, str] = field(default_factory=dict)  # data set -> the one that it is a part of
     # Printed deviations by (method, data set), with the number of runs; empty if the table prints none.

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -179,6 +180,21 @@ def test_everything_goes_into_one_folder(table: Path, tmp_path: Path) -> None:
     assert folder.stat().st_mode == (tmp_path / "usual").stat().st_mode  # others may read what the umask lets them
     names = {path.name for path in folder.iterdir()}
     assert {"scores.csv", "wilcoxon_holm.csv", "power.json", "report.html", "figures", "tables"} <= names
+    assert not names & {"choices.csv", "selection.csv", "regret.csv"}  # nothing was chosen
+
+
+@pytest.mark.parametrize(("num_methods", "is_answer_first"), [(3, False), (40, True)])
+def test_the_answer_stands_above_a_table_of_many_rows(num_methods: int, is_answer_first: bool) -> None:
+    draw = np.random.default_rng(0)
+    scores = pd.DataFrame(draw.normal(60, 1, (num_methods, 12)).round(1)).add_prefix("set ")
+    scores.insert(0, "method", [f"method {number}" for number in range(num_methods)])
+    text = str(biasbed.compare(scores, bootstrap=200))
+    assert (text.index("may be first") < text.index("Scores, percent")) == is_answer_first
+
+
+def test_a_control_is_said_to_change_the_tests_of_pairs_alone(table: Path) -> None:
+    result = biasbed.compare(table, bootstrap=200, control="C4.5")
+    assert any(note.startswith("tests of pairs compare C4.5 with each other method alone") for note in result.notes)
 
 
 LIGHT = """

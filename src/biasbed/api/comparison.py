@@ -88,6 +88,12 @@ def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
 
     user_scores = read_scores(scores, options)
     settings = options.analysis
+    if settings.control_name is not None:
+        note = (
+            f"tests of pairs compare {options.control} with each other method alone (`control`); ranks with their "
+            "intervals, and what ranks can show, are those of all methods"
+        )
+        user_scores = replace(user_scores, notes=(*user_scores.notes, note))
     if user_scores.has_errors:
         settings = replace(settings, error="standard_error")
     inputs = gather_scores(user_scores, settings, _lower(options, user_scores), options.unit)

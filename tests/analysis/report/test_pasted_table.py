@@ -82,6 +82,17 @@ def test_who_may_be_first_has_a_star_and_the_best_score_is_bold(table_format: Ta
     assert "*" not in next(line for line in table.splitlines() if "bad" in line)
 
 
+@pytest.mark.parametrize(("table_format", "arrow"), [("markdown", "↑↓"), ("html", "↑↓"), ("latex", "up down")])
+def test_heads_have_arrows_where_the_direction_is_known(table_format: TableFormat, arrow: str) -> None:
+    scores = pd.DataFrame({"method": ["a", "b"], "u acc": [1, 2], "v error": [2.5, 3], "w": [3, 5]})
+    up, down = arrow if len(arrow) == 2 else (rf"$\{name}arrow$" for name in arrow.split())
+    table = biasbed.compare(scores, blocks="none").table(table_format)
+    assert f"u {up}" in table
+    assert f"v (score units) {down}" in table
+    assert table.count(up) == table.count(down) == 1
+    assert biasbed.compare(scores, lower="none").table(table_format).count(up) == 3
+
+
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     result = biasbed.compare(pd.DataFrame({"method": ["a", "b"], "x": [1, 2], "y": [2, 3], "z": [3, 5]}))
     with pytest.raises(UsageError, match=r"^format=word: choose from markdown, html, latex"):
