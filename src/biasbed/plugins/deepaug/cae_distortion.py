@@ -7,17 +7,16 @@ is the last of the encoder, 9 and 10 are the decoder's first block (10 is transp
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from biasbed.errors import UsageError
 from biasbed.plugins.deepaug.cae import CAE, LAYERS, binarise
 from biasbed.plugins.deepaug.distortion import (
     Draws,
+    NetworkDistortion,
     Weights,
     amplify,
     apply_minus_gelu,
@@ -38,41 +37,26 @@ NONE = 9  # chosen as either option: no distortion of that kind; never drawn
 _FLIPPED, _LATE, _OTHERS = range(11, 16), range(10, 14), range(8, 14)
 
 
-class CAEDistortion:
-    """Distortion by an autoencoder (`Distortion`). The image's short side is resized to the network's `size`.
+class CAEDistortion(NetworkDistortion[CAE]):
+    """Distortion by an autoencoder. The image's short side is resized to the network's `size`.
 
-    weight_option: one of `WEIGHT_OPTIONS` or `NONE`; None draws one of 0..7 at each `redraw`.
-    signal_option: one of `SIGNAL_OPTIONS` or `NONE`; None draws one for each image.
+    weight_option: one of `WEIGHT_OPTIONS` or `NONE`; 0..7 are drawn. signal_option: one of `SIGNAL_OPTIONS` or `NONE`.
     The output has 4 (H // 4) rows and 4 (W // 4) columns, with H and W those of the resized image. It is random even
     without any distortion, because the bits are drawn.
     """
 
-    def __init__(self, network: CAE, weight_option: int | None = None, signal_option: int | None = None) -> None:
-        for name, option in (("weight_option", weight_option), ("signal_option", signal_option)):
-            if option is not None and option not in range(NONE + 1):
-                raise UsageError(f"{name}={option}: the autoencoder has 0 to 8, and 9 for no distortion")
-        self.clean = network
-        self.distorted = copy.deepcopy(network).eval().requires_grad_(False)
-        self.weight_option = weight_option
-        self.signal_option = signal_option
+    weight_options = (*WEIGHT_OPTIONS, NONE)
+    signal_options = (*SIGNAL_OPTIONS, NONE)
 
-    @torch.no_grad()
-    def redraw(self, generator: torch.Generator) -> None:
-        """Draw a new distortion of the weights, from the clean ones."""
-        device = next(self.clean.parameters()).device
-        weights = dict(self.clean.state_dict())
-        draws = Draws(generator, device)
+    def draw_weights(self, weights: Weights, draws: Draws) -> Weights:
         option = draws.below(8) if self.weight_option is None else self.weight_option
-        self.distorted.load_state_dict(distort_weights(weights, option, draws, self.clean.width))
+        return distort_weights(weights, option, draws, self.clean.width)
 
-    @torch.no_grad()
-    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
+    def distort(self, image: Tensor, draws: Draws) -> Tensor:
         network = self.distorted
-        draws = Draws(generator, next(network.parameters()).device)
         option = draws.below(9) if self.signal_option is None else self.signal_option
-        latent = network.encode(resize_short_side(image.to(draws.device), network.size)[None])
-        made: Tensor = network.decode(distort_signal(latent, option, draws, network.width))[0]
-        return made.clamp(0, 1).to(image.device)
+        latent = network.encode(resize_short_side(image, network.size)[None])
+        return network.decode(distort_signal(latent, option, draws, network.width))[0]
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -136,12 +120,13 @@ def distort_signal(latent: Tensor, option: int, draws: Draws, width: int) -> Ten
     In narrower networks they are proportional to `width`, but at least one, and at least two are permuted.
     """
     channels, (h, w) = latent.shape[1], latent.shape[2:]
-    if option == 1:
-        latent = drop_positions(latent, draws.uniform(h, w))
-    elif option == 2:
-        latent = negate_positions(latent, draws.uniform(h, w))
-    elif option == 3:
-        latent = permute_channels(latent, draws.order(min(channels, max(2, scale_count(10, width)))))
+    if option == 1:  # a fifth of the positions becomes zero, in all channels
+        latent = latent * (draws.uniform(h, w) > 0.2)
+    elif option == 2:  # a tenth of the positions is negated, in all channels
+        latent = torch.where(draws.uniform(h, w) > 0.1, latent, -latent)
+    elif option == 3:  # the first channels are permuted
+        order = draws.order(min(channels, max(2, scale_count(10, width))))
+        latent = torch.cat([latent[:, order], latent[:, len(order) :]], dim=1)
     elif option in (4, 5):
         axes = draws.order(3)[:2]
         some = draws.several(channels, scale_count(5, width)) if option == 4 else range(channels)
@@ -152,21 +137,6 @@ def distort_signal(latent: Tensor, option: int, draws: Draws, width: int) -> Ten
     if option == 0:
         code = amplify(code, 3, 4, draws.fraction(), draws.uniform(*code.shape))
     return code
-
-
-def drop_positions(latent: Tensor, uniform: Tensor) -> Tensor:
-    """Set a fifth of the positions [h,w] to zero, in all channels (option 1)."""
-    return latent * (uniform > 0.2)
-
-
-def negate_positions(latent: Tensor, uniform: Tensor) -> Tensor:
-    """Negate a tenth of the positions [h,w], in all channels (option 2)."""
-    return torch.where(uniform > 0.1, latent, -latent)
-
-
-def permute_channels(latent: Tensor, order: Sequence[int]) -> Tensor:
-    """Permute the first channels (option 3)."""
-    return torch.cat([latent[:, list(order)], latent[:, len(order) :]], dim=1)
 
 
 def mirror_channels(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Tensor:
@@ -188,38 +158,28 @@ def make_identity_kernel(channels: int) -> Tensor:
 
 
 def _noisy_kernel(channels: int, draws: Draws) -> Tensor:
-    """Draw the kernel of option 6: the identity with noise."""
-    return add_noise(make_identity_kernel(channels), draws.uniform(channels, channels, 3, 3).cpu())
-
-
-def add_noise(kernel: Tensor, uniform: Tensor) -> Tensor:
-    """Add noise of -0.1 to 0.1 to every tap."""
-    return kernel + (uniform - 0.5) * 0.2
+    """Draw the kernel of option 6: the identity, with noise of -0.1 to 0.1 on every tap."""
+    return make_identity_kernel(channels) + (draws.uniform(channels, channels, 3, 3).cpu() - 0.5) * 0.2
 
 
 def _mixing_kernel(channels: int, draws: Draws) -> Tensor:
     """Draw the kernel of option 7: half of the channels have another one added, shifted by up to one position."""
-    extra = [(c, draws.below(channels), draws.below(3), draws.below(3)) for c in range(channels) if draws.below(2)]
-    return set_taps(make_identity_kernel(channels), extra)
-
-
-def set_taps(kernel: Tensor, taps: Sequence[tuple[int, int, int, int]]) -> Tensor:
-    """Return the kernel with taps (to, from, row, column) set to one."""
-    result = kernel.clone()
-    for tap in taps:
-        result[tap] = 1
-    return result
+    kernel = make_identity_kernel(channels)
+    for channel in range(channels):
+        if draws.below(2):
+            kernel[channel, draws.below(channels), draws.below(3), draws.below(3)] = 1
+    return kernel
 
 
 def _shifting_kernel(channels: int, draws: Draws) -> Tensor:
     """Draw the kernel of option 8: channels shifted by up to one position, each mostly like the one before it."""
-    taps = []
+    kernel = torch.zeros(channels, channels, 3, 3)
     row, column = draws.below(3), draws.below(3)
     for channel in range(channels):
         if draws.fraction() < 0.2:
             row, column = draws.below(3), draws.below(3)
-        taps.append((channel, channel, row, column))
-    return set_taps(torch.zeros(channels, channels, 3, 3), taps)
+        kernel[channel, channel, row, column] = 1
+    return kernel
 
 
 _KERNELS: Mapping[int, Callable[[int, Draws], Tensor]] = {6: _noisy_kernel, 7: _mixing_kernel, 8: _shifting_kernel}

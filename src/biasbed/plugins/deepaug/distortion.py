@@ -1,18 +1,24 @@
 """Operations of DeepAugment's two distortions (Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4).
 
-An image passes through an image-to-image network whose weights and features are distorted. Every operation here is a
-pure function of tensors and random draws.
+An image passes through an image-to-image network whose weights and features are distorted (`NetworkDistortion`). Every
+operation here is a pure function of tensors and random draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torchvision.transforms import v2
 
+from biasbed.errors import UsageError, listed
+from biasbed.networks.frozen import PreparedNetwork
+
+N = TypeVar("N", bound=PreparedNetwork)
 Weights = dict[str, Tensor]  # a state dict whose tensors may be replaced, but are never written into
 
 
@@ -46,6 +52,50 @@ class Draws:
     def order(self, count: int) -> list[int]:
         """Draw a permutation of 0 .. count - 1."""
         return torch.randperm(count, generator=self.generator).tolist()
+
+
+class NetworkDistortion(Generic[N]):
+    """Distortion of images by a network whose weights and features are distorted (`Distortion`).
+
+    weight_option, signal_option: always apply this option; None draws one, the first at each `redraw`, the second for
+    each image.
+    """
+
+    weight_options: ClassVar[Collection[int]]  # that may be chosen, with the one that changes nothing
+    signal_options: ClassVar[Collection[int]]
+
+    def __init__(self, network: N, weight_option: int | None = None, signal_option: int | None = None) -> None:
+        """Raise UsageError for an option that the network does not have."""
+        for name, option, options in (
+            ("weight_option", weight_option, self.weight_options),
+            ("signal_option", signal_option, self.signal_options),
+        ):
+            if option is not None and option not in options:
+                raise UsageError(f"{name}={option}: should be one of {listed(options)}")
+        self.clean = network
+        self.distorted = copy.deepcopy(network).eval().requires_grad_(False)
+        self.weight_option = weight_option
+        self.signal_option = signal_option
+
+    @torch.no_grad()
+    def redraw(self, generator: torch.Generator) -> None:
+        """Draw a new distortion of the weights, from the clean ones."""
+        draws = Draws(generator, next(self.clean.parameters()).device)
+        self.distorted.load_state_dict(self.draw_weights(dict(self.clean.state_dict()), draws))
+
+    @torch.no_grad()
+    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the distorted image [3,H,W] in [0,1] of an image [3,h,w] in [0,1]."""
+        draws = Draws(generator, next(self.distorted.parameters()).device)
+        return self.distort(image.to(draws.device), draws).clamp(0, 1).to(image.device)
+
+    def draw_weights(self, weights: Weights, draws: Draws) -> Weights:
+        """Return the clean weights with a distortion: that of `weight_option`, or a drawn one."""
+        raise NotImplementedError
+
+    def distort(self, image: Tensor, draws: Draws) -> Tensor:
+        """Return the image that the distorted network makes, its features changed by `signal_option` or a drawn one."""
+        raise NotImplementedError
 
 
 def scale_count(count: int, width: int, full: int = 64) -> int:

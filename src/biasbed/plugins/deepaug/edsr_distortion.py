@@ -6,7 +6,7 @@ docs/methods/deepaugment.md lists them. A residual block has two convolutions, n
 
 from __future__ import annotations
 
-import copy
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from biasbed.errors import UsageError
 from biasbed.plugins.deepaug.distortion import (
     Draws,
+    NetworkDistortion,
     Weights,
     amplify,
     keep_strongest_tap,
@@ -43,50 +43,29 @@ _CROSS = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])
 _SQUARE = torch.tensor([[-1.0, -1, -1], [-1, 8, -1], [-1, -1, -1]])
 
 
-class EDSRDistortion:
-    """Distortion by EDSR (`Distortion`). The image is reduced to a short side of `size` // 4 and enlarged by 4.
+class EDSRDistortion(NetworkDistortion[EDSR]):
+    """Distortion by EDSR. The image is reduced to a short side of `size` // 4 and enlarged by 4.
 
-    weight_option: one of `WEIGHT_OPTIONS`, applied once, or `NO_WEIGHTS`; None draws three at each `redraw`.
+    weight_option: one of `WEIGHT_OPTIONS`, applied once, or `NO_WEIGHTS`; three are drawn, possibly the same.
     signal_option: 10 times the option before the body (1 to 4) plus the one within (1 to 5); `NO_SIGNAL`, 45, changes
-    nothing; None draws both for each image.
+    nothing; both are drawn.
     """
 
-    def __init__(self, network: EDSR, weight_option: int | None = None, signal_option: int | None = None) -> None:
-        if weight_option is not None and weight_option not in range(NO_WEIGHTS + 1):
-            raise UsageError(f"weight_option={weight_option}: EDSR has 0 to 16, and 17 for no distortion")
-        if signal_option is not None and signal_option not in SIGNAL_OPTIONS:
-            raise UsageError(
-                f"signal_option={signal_option}: EDSR has 11 to 45 (tens 1 to 4 before the body, ones 1 to 5)"
-            )
-        self.clean = network
-        self.distorted = copy.deepcopy(network).eval().requires_grad_(False)
-        self.weight_option = weight_option
-        self.signal_option = signal_option
+    weight_options = (*WEIGHT_OPTIONS, NO_WEIGHTS)
+    signal_options = SIGNAL_OPTIONS
 
-    @torch.no_grad()
-    def redraw(self, generator: torch.Generator) -> None:
-        """Draw a new distortion of the clean weights: three options in turn, possibly the same."""
-        draws = Draws(generator, self.clean.mean.device)
+    def draw_weights(self, weights: Weights, draws: Draws) -> Weights:
         options = draws.several(len(WEIGHT_OPTIONS), 3) if self.weight_option is None else [self.weight_option]
-        weights = dict(self.clean.state_dict())
         for option in options:
             weights = distort_weights(weights, option, draws)
-        self.distorted.load_state_dict(weights)
+        return weights
 
-    @torch.no_grad()
-    def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the image, made small and enlarged by the distorted network on a distorted signal.
-
-        The tens of a signal's option say what is done before the network's body, the ones what is done within it.
-        """
-        network = self.distorted
-        draws = Draws(generator, network.mean.device)
-        option = self.signal_option
+    def distort(self, image: Tensor, draws: Draws) -> Tensor:
+        network, option = self.distorted, self.signal_option
         if option is None:
             option = 10 * draws.one_of(BEFORE_OPTIONS) + draws.one_of(BODY_OPTIONS)
-        small = resize_short_side(image.to(draws.device), network.size // SCALE)[None]
-        made = distort_signal(network, RANGE * small, option, draws)[0] / RANGE
-        return made.clamp(0, 1).to(image.device)
+        small = resize_short_side(image, network.size // SCALE)[None]
+        return distort_signal(network, RANGE * small, option, draws)[0] / RANGE
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -111,135 +90,121 @@ def distort_weights(weights: Weights, option: int, draws: Draws) -> Weights:
     return weights
 
 
-def flip_filters(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+# --- weights of one block ---------------------------------------------------------------------------------------------
+
+
+def flip_filters(weights: Weights, block: int, draws: Draws) -> Weights:
     """Reverse the order of the filters of both convolutions (option 0). The next layer still expects the old order."""
-    changed = dict(weights)
-    for conv in (0, 2):
-        for kind in ("weight", "bias"):
-            key = f"body.{block}.body.{conv}.{kind}"
-            changed[key] = weights[key].flip(0)
-    return changed
+    keys = [f"body.{block}.body.{tensor}" for tensor in ("0.weight", "0.bias", "2.weight", "2.bias")]
+    return weights | {key: weights[key].flip(0) for key in keys}
 
 
-def multiply_first(factor: float, weights: Weights, block: int) -> Weights:
+def multiply_first(factor: float, weights: Weights, block: int, draws: Draws) -> Weights:
     """Multiply the first convolution, weight and bias, by a factor: -1 (option 1) or 0 (option 2)."""
     keys = [f"body.{block}.body.0.{kind}" for kind in ("weight", "bias")]
     return weights | {key: factor * weights[key] for key in keys}
 
 
-def apply_minus_gelu_to_both(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+def apply_minus_gelu(weights: Weights, block: int, draws: Draws) -> Weights:
     """Replace both weights by their -gelu (option 3); the biases stay."""
-    first, second = _weight(block, 0), _weight(block, 2)
-    return weights | {first: minus_gelu(weights[first]), second: minus_gelu(weights[second])}
+    keys = [_weight(block, conv) for conv in (0, 2)]
+    return weights | {key: minus_gelu(weights[key]) for key in keys}
 
 
-def multiply_by_stencil(stencil: Tensor, weights: Weights, block: int) -> Weights:
+def multiply_by_stencil(stencil: Tensor, weights: Weights, block: int, draws: Draws) -> Weights:
     """Multiply the first convolution's kernels element by element by a Laplacian (options 4 and 5)."""
     key = _weight(block, 0)
     return weights | {key: weights[key] * stencil.to(weights[key])}
 
 
-def amplify_second(weights: Weights, block: int, fraction: float, uniform: Tensor) -> Weights:
+def amplify_second(weights: Weights, block: int, draws: Draws) -> Weights:
     """Multiply the second convolution's weight by 1 to 5 (option 6); see `amplify` for why none is below 1."""
     key = _weight(block, 2)
-    return weights | {key: amplify(weights[key], 1, 4, fraction, uniform)}
+    return weights | {key: amplify(weights[key], 1, 4, draws.fraction(), draws.uniform(*weights[key].shape))}
 
 
-def mirror_and_negate(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
+def mirror_and_negate(weights: Weights, block: int, draws: Draws) -> Weights:
     """Mirror the first convolution's kernels left to right and negate the second's weight (option 7)."""
     first, second = _weight(block, 0), _weight(block, 2)
     return weights | {first: weights[first].flip(-1), second: -weights[second]}
 
 
-def convolve(weight: Tensor, kernels: Tensor) -> Tensor:
-    """Convolve a weight, as if it were a batch of images, with kernels (options 8 to 10)."""
-    return functional.conv2d(weight, kernels, padding=1)
+def convolve_with_taps(weights: Weights, block: int, draws: Draws) -> Weights:
+    """Convolve the first convolution's weight, as if it were a batch of images, with one tap per channel (option 8).
 
-
-def make_tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
-    """Return kernels [width,width,3,3] whose channel j has one tap, the j-th (row, column, value) (option 8).
-
-    The authors index all filters at once, so all filters are equal, as are all input channels of a convolved filter.
+    A tap is 1 or -1 at a random place. The authors index all filters at once, so all filters are equal, as are all
+    input channels of a convolved filter.
     """
+    weight = weights[_weight(block, 0)]
+    width = weight.shape[1]
     kernels = torch.zeros(width, width, 3, 3)
-    for channel, (row, column, value) in enumerate(taps):
-        kernels[:, channel, row, column] = value
-    return kernels
+    for channel in range(width):
+        row, column = draws.below(3), draws.below(3)
+        kernels[:, channel, row, column] = draws.one_of((1, -1))
+    return weights | {_weight(block, 0): functional.conv2d(weight, kernels.to(weight), padding=1)}
 
 
-def make_noise_kernels(fraction: float, uniform: Tensor) -> Tensor:
-    """Return kernels with elements between -1/6 and 1/6; their centre, u / 6 - 1/6, is drawn once (option 9)."""
-    return (2 * fraction * uniform - 1) / 6
+def convolve_with_noise(weights: Weights, block: int, draws: Draws) -> Weights:
+    """Convolve the first convolution's weight with kernels of noise from -1/6 to 1/6 (option 9).
 
-
-def shake(weight: Tensor, uniform: Tensor) -> Tensor:
-    """Add noise of -0.5 to 0.5 to every element, many times larger than a trained weight (option 11)."""
-    return weight + (uniform - 0.5)
-
-
-def _random_taps(weights: Weights, block: int, draws: Draws) -> Weights:
-    key = _weight(block, 0)
-    width = weights[key].shape[1]
-    taps = [(draws.below(3), draws.below(3), float(draws.one_of((1, -1)))) for _ in range(width)]
-    return weights | {key: convolve(weights[key], make_tap_kernels(width, taps).to(weights[key]))}
-
-
-def _random_noise(weights: Weights, block: int, draws: Draws) -> Weights:
-    key = _weight(block, 0)
-    kernels = make_noise_kernels(draws.fraction(), draws.uniform(*weights[key].shape))
-    return weights | {key: convolve(weights[key], kernels)}
-
-
-def _random_blur(weights: Weights, block: int, draws: Draws) -> Weights:
-    """Convolve with Dirichlet kernels of concentration 0.1, with most mass on one or two taps (option 10).
-
-    Each sums to one over its nine taps but not over channels: every channel of a filter becomes a sum of all of them.
+    Their centre, u / 6 - 1/6, is drawn once.
     """
-    key = _weight(block, 2)
-    width = weights[key].shape[1]
+    weight = weights[_weight(block, 0)]
+    kernels = (2 * draws.fraction() * draws.uniform(*weight.shape) - 1) / 6
+    return weights | {_weight(block, 0): functional.conv2d(weight, kernels, padding=1)}
+
+
+def convolve_with_blurs(weights: Weights, block: int, draws: Draws) -> Weights:
+    """Convolve the second convolution's weight with Dirichlet kernels of concentration 0.1 (option 10).
+
+    Most of their mass is on one or two of the nine taps, over which each sums to one, but not over channels: every
+    channel of a filter becomes a sum of all of them.
+    """
+    weight = weights[_weight(block, 2)]
+    width = weight.shape[1]
     rng = np.random.default_rng(draws.below(2**62))  # torch's Dirichlet takes no generator
     kernels = torch.from_numpy(rng.dirichlet([0.1] * 9, (width, width))).view(width, width, 3, 3)
-    return weights | {key: convolve(weights[key], kernels.to(weights[key]))}
+    return weights | {_weight(block, 2): functional.conv2d(weight, kernels.to(weight), padding=1)}
 
 
-def _random_amplified(weights: Weights, block: int, draws: Draws) -> Weights:
-    return amplify_second(weights, block, draws.fraction(), draws.uniform(*weights[_weight(block, 2)].shape))
+def shake_second(weights: Weights, block: int, draws: Draws) -> Weights:
+    """Add noise of -0.5 to 0.5 to the second convolution's weight, many times larger than a trained one (option 11)."""
+    weight = weights[_weight(block, 2)]
+    return weights | {_weight(block, 2): weight + (draws.uniform(*weight.shape) - 0.5)}
 
 
-def _random_shaken(weights: Weights, block: int, draws: Draws) -> Weights:
-    key = _weight(block, 2)
-    return weights | {key: shake(weights[key], draws.uniform(*weights[key].shape))}
+# --- weight of one convolution ----------------------------------------------------------------------------------------
 
 
-def _random_turn(weight: Tensor, draws: Draws) -> Tensor:
+def turn_randomly(weight: Tensor, draws: Draws) -> Tensor:
     """Turn the kernels, or the table of filters and channels with its kernels unchanged (option 12)."""
     return turn(weight, 1 + draws.below(3), ((2, 3), (0, 1))[draws.below(2)])
 
 
-def _random_negated(weight: Tensor, draws: Draws) -> Tensor:
+def negate_half(weight: Tensor, draws: Draws) -> Tensor:
     """Negate half of the filters (option 15). A filter drawn twice in one call is negated once."""
     return negate_once(weight, draws.several(len(weight), scale_count(32, len(weight))))
 
 
 ON_A_BLOCK: Mapping[int, tuple[Sequence[int], Callable[[Weights, int, Draws], Weights]]] = {
     0: (_THIRDS, flip_filters),
-    1: ((1, 4, 7), lambda weights, block, draws: multiply_first(-1, weights, block)),
-    2: (_THIRDS, lambda weights, block, draws: multiply_first(0, weights, block)),
-    3: (_THIRDS, apply_minus_gelu_to_both),
-    4: (_THIRDS, lambda weights, block, draws: multiply_by_stencil(_CROSS, weights, block)),
-    5: (_THIRDS, lambda weights, block, draws: multiply_by_stencil(_SQUARE, weights, block)),
-    6: (_THIRDS, _random_amplified),
+    1: ((1, 4, 7), functools.partial(multiply_first, -1)),
+    2: (_THIRDS, functools.partial(multiply_first, 0)),
+    3: (_THIRDS, apply_minus_gelu),
+    4: (_THIRDS, functools.partial(multiply_by_stencil, _CROSS)),
+    5: (_THIRDS, functools.partial(multiply_by_stencil, _SQUARE)),
+    6: (_THIRDS, amplify_second),
     7: (_THIRDS, mirror_and_negate),
-    8: (_FOURTHS, _random_taps),
-    9: (_THIRDS, _random_noise),
-    10: (_FOURTHS, _random_blur),
-    11: (_FIRST_15, _random_shaken),
+    8: (_FOURTHS, convolve_with_taps),
+    9: (_THIRDS, convolve_with_noise),
+    10: (_FOURTHS, convolve_with_blurs),
+    11: (_FIRST_15, shake_second),
 }
 ON_FIVE_CONVS: Mapping[int, Callable[[Tensor, Draws], Tensor]] = {
-    12: _random_turn,
+    12: turn_randomly,
     13: lambda weight, draws: mask(weight, draws.uniform(*weight.shape), signs=True),
     14: lambda weight, draws: mask(weight, draws.uniform(*weight.shape), signs=False),
-    15: _random_negated,
+    15: negate_half,
     16: lambda weight, draws: keep_strongest_tap(weight),
 }
 
@@ -261,32 +226,32 @@ def distort_signal(network: EDSR, x: Tensor, option: int, draws: Draws) -> Tenso
     shallow = network.shallow(x)
     width = shallow.shape[1]
     if before == 1:
-        shallow = copy_channels(
-            shallow, [(draws.below(width), draws.below(width)) for _ in range(scale_count(5, width))]
-        )
-    elif before == 2:
-        shallow = drop_elements(shallow, draws.uniform(*shallow.shape))
-    elif before == 3:
-        shallow = flip_signs(shallow, draws.uniform(*shallow.shape))
+        pairs = [(draws.below(width), draws.below(width)) for _ in range(scale_count(5, width))]
+        shallow = copy_channels(shallow, pairs)
+    elif before == 2:  # elements become zero with probability 0.05
+        shallow = shallow * torch.round(draws.uniform(*shallow.shape) + 0.45)
+    elif before == 3:  # elements are negated with probability 0.025
+        shallow = shallow * (2 * torch.round(draws.uniform(*shallow.shape) + 0.475) - 1)
     if within == 4:
         deep = apply_last_module(network.body, shallow, [2 + skipped for skipped in draws.several(15, 3)])
     else:
-        deep = change_within_body(network.body, shallow, _change(within, draws))
+        change = draw_change(within, draws)
+        deep = network.body[CUT:](change(network.body[:CUT](shallow)))
     return network.enlarge(deep + shallow)
 
 
-def _change(within: int, draws: Draws) -> Callable[[Tensor], Tensor]:
-    """Return the change of the body's features by options 1, 2, 3 and 5.
+def draw_change(within: int, draws: Draws) -> Callable[[Tensor], Tensor]:
+    """Return the change of the features [N,width,H,W] within the body by option 1, 2, 3 or 5.
 
     Options 2 and 3 have two variants at odds of 1 to 2.
     """
-    rare = draws.below(3) == 1
-    axes = (1, 2) if rare else (1, 3)  # channels and rows, or channels and columns
+    is_rare = draws.below(3) == 1
+    axes = (1, 2) if is_rare else (1, 3)  # channels and rows, or channels and columns
     changes: Mapping[int, Callable[[Tensor], Tensor]] = {
         1: torch.neg,
-        2: functional.relu if rare else functional.gelu,
-        3: lambda x: x.flip(axes),
-        5: lambda x: x,
+        2: functional.relu if is_rare else functional.gelu,
+        3: lambda features: features.flip(axes),
+        5: lambda features: features,
     }
     return changes[within]
 
@@ -300,22 +265,6 @@ def copy_channels(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
     for to, source in pairs:
         result[:, to] = result[:, source]
     return result
-
-
-def drop_elements(features: Tensor, uniform: Tensor) -> Tensor:
-    """Set elements to zero with probability 0.05 (option 2 before the body)."""
-    return features * torch.round(uniform + 0.45)
-
-
-def flip_signs(features: Tensor, uniform: Tensor) -> Tensor:
-    """Negate elements with probability 0.025 (option 3 before the body)."""
-    return features * (2 * torch.round(uniform + 0.475) - 1)
-
-
-def change_within_body(body: nn.Sequential, features: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the body's output with its features changed after `CUT` modules."""
-    deep: Tensor = body[CUT:](change(body[:CUT](features)))
-    return deep
 
 
 def apply_last_module(body: nn.Sequential, features: Tensor, skipped: Sequence[int]) -> Tensor:

@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
-from biasbed.errors import UsageError
 from biasbed.plugins.deepaug.edsr import EDSR, RANGE, SCALE
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.prepare.networks import NetworkMaker, WeightsOptions
@@ -52,16 +51,13 @@ def train_edsr(
     It minimises the absolute difference to the patch, given the patch at a quarter of its size (bicubic, antialiased).
     The network's `size`, that of the images made with it, is twice `options.size`: images are distorted at half of
     their resolution (authors: 128 pixels of about 400), because a quarter of a small image shows nothing. On a CPU, the
-    same options give the same weights. For `tick`, `resume` and errors, see `fit`. Raises UsageError for images of less
-    than 4 pixels.
+    same options give the same weights. For `tick`, `resume` and errors, see `fit`.
     """
     with keyed_randomness(options.seed):
         network = EDSR(ENLARGEMENT * options.size, options.width)
 
     def loss(images: Tensor, generator: torch.Generator) -> Tensor:
         side = images.shape[-1] // SCALE * SCALE
-        if side == 0:
-            raise UsageError(f"EDSR needs images of at least {SCALE} pixels, not {images.shape[-1]}")
         target = RANGE * images[..., :side, :side].to(device)
         return functional.l1_loss(network(shrink_to_quarter(target)), target)
 

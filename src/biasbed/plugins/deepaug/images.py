@@ -37,10 +37,11 @@ class _DeepAugImages(ImagesMaker[DeepAugOptions]):
     @classmethod
     def distortion(cls, options: DeepAugOptions, network: Path | None, material: Source, device: str) -> Distortion:
         assert network is not None
-        choices = [
-            None if option == "auto" else int(option) for option in (options.weight_option, options.signal_option)
-        ]
-        distortion: Distortion = cls.Distortion(frozen.load(network, cls.network).to(torch.device(device)), *choices)
+        fixed = {}
+        for name in ("weight_option", "signal_option"):
+            option = getattr(options, name)
+            fixed[name] = None if option == "auto" else int(option)
+        distortion: Distortion = cls.Distortion(frozen.load(network, cls.network).to(torch.device(device)), **fixed)
         return distortion
 
     def settings(self) -> dict[str, Any]:
