@@ -71,7 +71,7 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
     for score in ("lac", "aps"):
         sets = card.prediction_sets(TEST[0], score)
         assert sets[np.arange(200), TEST[1]].mean() == card.value(f"{score}_coverage")
-    with pytest.raises(UsageError, match="score=raps: should be lac, aps"):
+    with pytest.raises(UsageError, match="score=raps: there is no such score; did you mean 'aps'"):
         card.prediction_sets(TEST[0], "raps")
     with pytest.raises(UsageError, match="3 classes, and the calibration has 4"):
         card.probabilities(TEST[0][:, :3])
@@ -83,13 +83,13 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
         ({"scores": (np.exp(TEST[0]) / np.exp(TEST[0]).sum(1, keepdims=True), TEST[1])}, "these are probabilities"),
         ({"calibration": (np.full((2, 4), np.nan), [0, 1])}, "calibration: NaN or infinite in 2 of 2 images"),
         ({"ood": {"x": OTHER[0][:, :3]}}, r"ood\['x'\]: 3 classes, and `scores` has 4"),
-        ({"ood": {"test": OTHER[0]}}, "take another one"),
+        ({"ood": {"test": OTHER[0]}}, "'test' is the name of `scores`"),
         ({"alpha": 0}, "alpha=0: should be between 0 and 1"),
         ({"ood": OTHER[0]}, "ood: should be a dict of scores"),
         ({"calibration": made(50, 1), "alpha": 0.01}, "calibration: 50 images; alpha=0.01 needs 99 at least"),
         ({"scores": {**NAMED, "features": TEST[0]}}, "calibration: 0 features per image, and `scores` has 4"),
         ({"ood": {"x": {"logits": OTHER[0], "features": OTHER[0]}}}, r"ood\['x'\]: 4 features per image"),
-        ({"scores": (TEST[0], TEST[1] + 1.0)}, "there is no class 4 among 4 outputs"),
+        ({"scores": (TEST[0], TEST[1] + 1.0)}, "4.0 is no class"),
     ],
 )
 def test_what_can_t_be_measured_is_one_line(arguments: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.plugins.trust import conformal, detection, proper_scores, temperature
+from biasbed.plugins.trust import conformal, proper_scores, temperature
 from biasbed.plugins.trust.conformal import Conformal
 from biasbed.plugins.trust.detection import Detection, FeatureGaussians
 from biasbed.plugins.trust.measures import OF_SCORES
@@ -61,11 +61,14 @@ class Calibrated:
     @property
     def is_at_limit(self) -> bool:
         """True if the temperature is a bound, because the likelihood has no maximum within the limits."""
-        return temperature.is_at_limit(self.temperature)
+        return self.temperature in temperature.LIMITS
 
     def outlier_scores(self, images: ScoredImages) -> dict[str, np.ndarray]:
-        """Return outlier scores [N] by detector."""
-        scores = {"msp": detection.max_softmax(images.max_softmax), "energy": detection.energy(images.energy)}
+        """Return outlier scores [N] by detector.
+
+        msp: maximum softmax (Hendrycks and Gimpel 2017). energy: at temperature 1 (Liu et al. 2020, equation 3).
+        """
+        scores = {"msp": -images.max_softmax, "energy": -images.energy}
         if self.gaussians is not None and images.features is not None:
             scores["mahalanobis"] = self.gaussians.outlier_scores(images.features)
         return scores
@@ -89,15 +92,15 @@ class Assessment:
         self._confidences: dict[str, np.ndarray] = {}
         self._detections: dict[str, Detection] = {}
         if images.is_labelled:
-            self._judge_probabilities(calibrated, alpha)
+            self._keep_image_values(calibrated, alpha)
         if detect:
             inside = calibrated.outlier_scores(calibrated.inside)
             outside = calibrated.outlier_scores(images)
             for name in inside.keys() & outside.keys():
                 self._detections[name] = Detection.rank(inside[name], outside[name])
 
-    def _judge_probabilities(self, calibrated: Calibrated, alpha: float) -> None:
-        """Compute the values of each image for measures that are means, before and after temperature scaling."""
+    def _keep_image_values(self, calibrated: Calibrated, alpha: float) -> None:
+        """Keep the values of each image for measures that are means, before and after temperature scaling."""
         images = self.images
         scaled = temperature.scale(images.log_probabilities, calibrated.temperature)
         labels = images.labels
@@ -110,15 +113,15 @@ class Assessment:
         }
         for name, score in conformal.SCORES.items():
             nonconformity, predictor = score(images.probabilities), calibrated.conformal[name]
-            self._means |= _sizes(name, predictor.p_values(nonconformity), labels, alpha)
+            self._means |= _coverage_and_size(name, predictor.p_values(nonconformity), labels, alpha)
             if images.groups is not None and predictor.by_group:
                 p_values = predictor.group_p_values(nonconformity, images.groups)
-                self._group_means |= _sizes(name, p_values, labels, alpha)
+                self._group_means |= _coverage_and_size(name, p_values, labels, alpha)
         self._confidences |= {"ece": images.confidence, f"ece{SCALED}": np.exp(scaled.max(axis=1))}
 
     def values(self) -> dict[str, float]:
         """Return every measure by name, in the order of `ORDER`."""
-        computed = self._compute(np.ones((1, len(self.images))), np.ones((1, self._num_inside)))
+        computed = self._compute_measures(np.ones((1, len(self.images))), np.ones((1, self._num_inside)))
         return {name: float(value[0]) for name, value in computed.items()}
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
@@ -143,9 +146,9 @@ class Assessment:
     def estimates(self, number: int) -> dict[str, ResampledValue]:
         """Return every measure with `number` resamples."""
         parts: dict[str, list[np.ndarray]] = {}
-        inside_draws = _draw(self._num_inside, number, INSIDE_SEED)
-        for weights, inside_weights in zip(_draw(len(self.images), number, SEED), inside_draws, strict=True):
-            for name, drawn in self._compute(weights, inside_weights).items():
+        inside_draws = _draw_counts(self._num_inside, number, INSIDE_SEED)
+        for weights, inside_weights in zip(_draw_counts(len(self.images), number, SEED), inside_draws, strict=True):
+            for name, drawn in self._compute_measures(weights, inside_weights).items():
                 parts.setdefault(name, []).append(drawn)
         estimates = {}
         for name, value in self.values().items():
@@ -161,7 +164,7 @@ class Assessment:
         """Number of images of the training distribution; 1 if nothing is detected, so that a draw is cheap."""
         return max((len(ranks.inside) for ranks in self._detections.values()), default=1)
 
-    def _compute(self, weights: np.ndarray, inside_weights: np.ndarray) -> dict[str, np.ndarray]:
+    def _compute_measures(self, weights: np.ndarray, inside_weights: np.ndarray) -> dict[str, np.ndarray]:
         """Return every measure [R] on resamples. Weights [R,N], [R,M]: how often each image, inside image was drawn."""
         totals = weights.sum(axis=1)
         values = {name: weights @ column / totals for name, column in self._means.items()}
@@ -173,14 +176,14 @@ class Assessment:
         return {name: values[name] for name in ORDER if name in values}
 
 
-def _sizes(name: str, p_values: np.ndarray, labels: np.ndarray, alpha: float) -> dict[str, np.ndarray]:
+def _coverage_and_size(name: str, p_values: np.ndarray, labels: np.ndarray, alpha: float) -> dict[str, np.ndarray]:
     """Return two columns [N]: 1 if an image's prediction set has its label, else 0; and the size of the set."""
     sets = conformal.prediction_sets(p_values, alpha)
     covered = sets[np.arange(len(labels)), labels]
     return {f"{name}_coverage": covered.astype(np.float64), f"{name}_size": sets.sum(axis=1).astype(np.float64)}
 
 
-def _draw(images: int, number: int, seed: int) -> Iterator[np.ndarray]:
+def _draw_counts(images: int, number: int, seed: int) -> Iterator[np.ndarray]:
     """Yield how often each image is drawn, [R,images], in parts of all resamples (Efron 1979)."""
     generator = np.random.default_rng(seed)
     shares = np.full(images, 1 / images)

@@ -10,7 +10,7 @@ from biasbed.plugins.trust.tables import COLUMNS, trust_rows, trust_text
 MEMO = "trust"
 
 
-def assess(sets: DecidedSets) -> TrustResults:
+def trust_results(sets: DecidedSets) -> TrustResults:
     """Return the trust measures of all sets with kept scores, computed once."""
     if MEMO not in sets.memo:
         sets.memo[MEMO] = TrustResults.from_decisions(sets.decided, sets.calibrating, sets.scores.alpha)
@@ -20,24 +20,24 @@ def assess(sets: DecidedSets) -> TrustResults:
 
 def measure(sets: DecidedSets) -> dict[str, float]:
     """Return the trust measures by the names under which they are tracked."""
-    return assess(sets).metrics(sets.phases)
+    return trust_results(sets).metrics(sets.phases)
 
 
 def make_table(sets: DecidedSets) -> DecisionTable:
     """Return every measure of every set and group, with intervals; without rows if nothing calibrates."""
-    results = assess(sets)
+    results = trust_results(sets)
     rows = [row._asdict() for row in trust_rows(results.assessments)]
-    return DecisionTable(COLUMNS, rows, _lines(results, sets.scores))
+    return DecisionTable(COLUMNS, rows, _printed_lines(results, sets.scores))
 
 
-def _lines(results: TrustResults, scores: ScoreSettings) -> list[str]:
+def _printed_lines(results: TrustResults, scores: ScoreSettings) -> list[str]:
     """Return the tables of trust measures, or how to get them; empty if no scores are kept."""
-    if results.calibrated is None:
-        return [f"trust: {_how_to_calibrate(scores)}"] if results.brier else []
-    return trust_text(results.assessments, results.calibrated.temperature)[1:]
-
-
-def _how_to_calibrate(scores: ScoreSettings) -> str:
+    if results.calibrated is not None:
+        return trust_text(results.assessments, results.calibrated.temperature)[1:]
+    if not results.brier:
+        return []
     if scores.calibrate == "auto":
-        return "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
-    return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
+        way = "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
+    else:
+        way = f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
+    return [f"trust: {way}"]

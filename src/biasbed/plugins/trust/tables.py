@@ -41,7 +41,7 @@ class TrustRow(NamedTuple):
     group: str  # empty: of all images
     measure: str
     value: float
-    low: float  # of the interval over images; NaN for a group
+    low: float  # of the percentile_interval over images; NaN for a group
     high: float
     images: int
 
@@ -49,8 +49,8 @@ class TrustRow(NamedTuple):
 COLUMNS = TrustRow._fields
 
 
-def interval(estimate: ResampledValue, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile interval of the resamples."""
+def percentile_interval(estimate: ResampledValue, level: float = LEVEL) -> tuple[float, float]:
+    """Return the percentile percentile_interval of the resamples."""
     low, high = np.quantile(estimate.resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return low, high
 
@@ -59,7 +59,7 @@ def trust_rows(assessments: Mapping[str, Assessment], number: int = RESAMPLES) -
     """Yield the rows of every set: all images first, with intervals, then each group."""
     for name, assessment in assessments.items():
         for measure, estimate in assessment.estimates(number).items():
-            yield TrustRow(name, "", measure, estimate.value, *interval(estimate), len(assessment.images))
+            yield TrustRow(name, "", measure, estimate.value, *percentile_interval(estimate), len(assessment.images))
         for group, values in assessment.values_by_group().items():
             images = int(values["images"])
             for measure, value in values.items():
@@ -75,7 +75,7 @@ def trust_text(assessments: Mapping[str, Assessment], temperature: float) -> lis
         if "loss" not in of_set:  # its images have no labels
             continue
         images = str(len(assessments[name].images))
-        table.append([name, images, *(_shown(of_set, measure) for measure in PROBABILITIES)])
+        table.append([name, images, *(_shown_value(of_set, measure) for measure in PROBABILITIES)])
     remark = AT_LIMIT.get(temperature, "")
     lines = ["", *aligned(table, left=(0,)), f"  scaled: at the temperature {temperature:.4f}{remark}"]
     detected = {name: of_set for name, of_set in values.items() if "auroc_msp" in of_set}
@@ -87,11 +87,11 @@ def trust_text(assessments: Mapping[str, Assessment], temperature: float) -> lis
             columns += [(f"AUROC, {detector}", f"auroc_{detector}"), (f"FPR, {detector}", f"fpr95_{detector}")]
     detection = [["detection", *(head for head, _ in columns)]]
     for name, of_set in detected.items():
-        detection.append([name, *(_shown(of_set, measure) for _, measure in columns)])
+        detection.append([name, *(_shown_value(of_set, measure) for _, measure in columns)])
     return [*lines, "", *aligned(detection, left=(0,))]
 
 
-def _shown(values: Mapping[str, float], measure: str) -> str:
+def _shown_value(values: Mapping[str, float], measure: str) -> str:
     """Return a value as it is printed; empty if there is none."""
     if measure not in values:
         return ""

@@ -44,11 +44,6 @@ def fit_temperature(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
     return 1 / inverse
 
 
-def is_at_limit(temperature: float) -> bool:
-    """Return True if `fit_temperature` returned one of `LIMITS`, which is a bound and no estimate."""
-    return temperature in LIMITS
-
-
 class _Expected(NamedTuple):
     """Mean over images of the expectation and of the variance of an image's scores, by its own probabilities."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biasbed.api.arguments import public
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError, first_line, listed
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.intervals import RESAMPLES
 from biasbed.plugins.trust import conformal, temperature
@@ -23,7 +23,7 @@ from biasbed.plugins.trust.assessment import ALPHA, Assessment, Calibrated
 from biasbed.plugins.trust.metrics import scored_images
 from biasbed.plugins.trust.scored_images import ScoredImages, check_logits, from_logits
 from biasbed.plugins.trust.tables import COLUMNS, trust_rows, trust_text
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,23 +71,24 @@ def trust(
     >>> bool(card.value("lac_coverage") > 0.8)
     True
     """
-    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
+    if not 0 < alpha < 1:
         raise UsageError(f"alpha={alpha}: should be between 0 and 1")
     if bootstrap < 1:
         raise UsageError(f"bootstrap={bootstrap}: should be at least 1")
-    inside, calibrating = _read(scores, "scores"), _read(calibration, "calibration")
+    inside, calibrating = _read_scores(scores, "scores"), _read_scores(calibration, "calibration")
     for images, where in ((inside, "scores"), (calibrating, "calibration")):
         if not images.is_labelled:
             raise UsageError(f"{where}: give labels, as (logits, labels)")
-    if ood is not None and not isinstance(ood, Mapping):
-        raise UsageError("ood: should be a dict of scores by the names of their sets, as {'sketch': logits}")
-    outside = {name: _read(value, f"ood['{name}']") for name, value in (ood or {}).items()}
-    if TEST in outside:
-        raise UsageError(f"ood['{TEST}']: the images of `scores` have this name in tables; take another one")
+    if ood is not None and (not isinstance(ood, Mapping) or TEST in ood):
+        raise UsageError(
+            f"ood: should be a dict of scores by the names of their sets, as {{'sketch': logits}}; '{TEST}' is the "
+            "name of `scores`"
+        )
+    outside = {name: _read_scores(value, f"ood['{name}']") for name, value in (ood or {}).items()}
     others = {"calibration": calibrating, **{f"ood['{name}']": images for name, images in outside.items()}}
     for where, images in others.items():
-        _check_width(images, inside, where)
-    _check_calibration(calibrating, inside, alpha)
+        _refuse_other_widths(images, inside, where)
+    _refuse_poor_calibration(calibrating, inside, alpha)
     calibrated = Calibrated.fit(calibrating, inside)
     assessments = {TEST: Assessment(inside, calibrated, alpha, detect=False)}
     for name, images in outside.items():
@@ -118,27 +119,24 @@ class TrustCard:
 
     def value(self, measure: str, set_name: str = TEST) -> float:
         """Return a measure of a set, by default of the images of `scores`. Raises UsageError for an unknown name."""
-        if set_name not in self.assessments:
-            raise UsageError(f"there is no set '{set_name}'{nearest(set_name, self.assessments)}")
+        refuse_unknown(set_name, self.assessments, f"there is no set '{set_name}'")
         values = self.assessments[set_name].values()
-        if measure not in values:
-            raise UsageError(f"'{set_name}' has no measure '{measure}'{nearest(measure, values)}")
+        refuse_unknown(measure, values, f"'{set_name}' has no measure '{measure}'")
         return values[measure]
 
     def probabilities(self, logits: Any) -> np.ndarray:
         """Return the probabilities [N,K] of logits at the temperature."""
-        images = from_logits(self._check(logits))
+        images = from_logits(self._check_logits(logits))
         probabilities: np.ndarray = np.exp(temperature.scale(images.log_probabilities, self.temperature))
         return probabilities
 
     def prediction_sets(self, logits: Any, score: str = "lac") -> np.ndarray:
         """Return which classes are in each image's prediction set, bool [N,K]. score: lac or aps."""
-        if score not in conformal.SCORES:
-            raise UsageError(f"score={score}: should be {listed(conformal.SCORES)}")
-        nonconformity = conformal.SCORES[score](from_logits(self._check(logits)).probabilities)
+        refuse_unknown(score, conformal.SCORES, f"score={score}: there is no such score")
+        nonconformity = conformal.SCORES[score](from_logits(self._check_logits(logits)).probabilities)
         return conformal.prediction_sets(self.calibrated.conformal[score].p_values(nonconformity), self.alpha)
 
-    def _check(self, logits: Any) -> np.ndarray:
+    def _check_logits(self, logits: Any) -> np.ndarray:
         matrix, width = check_logits(logits), self.calibrated.inside.log_probabilities.shape[1]
         if matrix.shape[1] != width:
             raise UsageError(f"logits: {matrix.shape[1]} classes, and the calibration has {width}")
@@ -148,23 +146,23 @@ class TrustCard:
         return "\n".join(trust_text(self.assessments, self.temperature)).lstrip("\n")
 
 
-def _check_width(images: ScoredImages, inside: ScoredImages, where: str) -> None:
+def _refuse_other_widths(images: ScoredImages, inside: ScoredImages, where: str) -> None:
     """Raise UsageError for other numbers of classes or features than `scores` has."""
-    classes, width = images.log_probabilities.shape[1], inside.log_probabilities.shape[1]
-    if classes != width:
-        raise UsageError(f"{where}: {classes} classes, and `scores` has {width}")
-    features, expected = _count_features(images), _count_features(inside)
-    if features != expected:
-        raise UsageError(
-            f"{where}: {features} features per image, and `scores` has {expected}: give those of all sets, or of none"
-        )
+    sizes = {"classes": _count_classes, "features per image": _count_features}
+    for noun, count in sizes.items():
+        if count(images) != count(inside):
+            raise UsageError(f"{where}: {count(images)} {noun}, and `scores` has {count(inside)}")
+
+
+def _count_classes(images: ScoredImages) -> int:
+    return images.log_probabilities.shape[1]
 
 
 def _count_features(images: ScoredImages) -> int:
     return 0 if images.features is None else images.features.shape[1]
 
 
-def _check_calibration(calibrating: ScoredImages, inside: ScoredImages, alpha: float) -> None:
+def _refuse_poor_calibration(calibrating: ScoredImages, inside: ScoredImages, alpha: float) -> None:
     """Raise UsageError for too few images, and for images that are measured, too.
 
     With fewer than 1 / alpha - 1 images every prediction set holds all classes.
@@ -182,23 +180,22 @@ def _check_calibration(calibrating: ScoredImages, inside: ScoredImages, alpha: f
         )
 
 
-def _read(scores: Any, where: str) -> ScoredImages:
+def _read_scores(scores: Any, where: str) -> ScoredImages:
     """Return scores of any form. Raises UsageError for anything else."""
     if isinstance(scores, str | Path):
         return _read_file(Path(scores).expanduser())
     if isinstance(scores, tuple | list) and len(scores) == 2 and np.ndim(scores[1]) == 1:
-        return from_logits(_plain(scores[0]), _plain(scores[1]), where=where)
+        return from_logits(_to_array(scores[0]), _to_array(scores[1]), where=where)
     if not isinstance(scores, Mapping):
-        return from_logits(_plain(scores), where=where)
-    unknown = [name for name in scores if name not in PARTS]
-    if unknown:
-        raise UsageError(f"{where}: there is no part '{unknown[0]}'{nearest(unknown[0], PARTS)}")
+        return from_logits(_to_array(scores), where=where)
+    for name in scores:
+        refuse_unknown(name, PARTS, f"{where}: there is no part '{name}'")
     if "logits" not in scores:
         raise UsageError(f"{where}: has no logits; it has {listed(scores) or 'nothing'}")
-    return from_logits(**{name: _plain(part) for name, part in scores.items()}, where=where)
+    return from_logits(**{name: _to_array(part) for name, part in scores.items()}, where=where)
 
 
-def _plain(array: Any) -> Any:
+def _to_array(array: Any) -> Any:
     """Return a tensor of torch as an array; anything else as it is."""
     if hasattr(array, "detach"):
         return array.detach().cpu().double().numpy() if array.is_floating_point() else array.detach().cpu().numpy()
@@ -207,8 +204,6 @@ def _plain(array: Any) -> Any:
 
 def _read_file(path: Path) -> ScoredImages:
     """Read an `.npz` file of arrays, or predictions with scores. Raises UsageError for anything else."""
-    if not path.is_file():
-        raise UsageError(f"{path}: there is no such file")
     if path.suffix.lower() == ".parquet":
         images = scored_images(prediction_files.read_predictions(path))
         if images is None:
@@ -219,6 +214,7 @@ def _read_file(path: Path) -> ScoredImages:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
-        raise UsageError(f"{path}: is no .npz file of arrays ({', '.join(PARTS)}), and no .parquet") from None
-    return _read(arrays, str(path))
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        kinds = f"as an .npz file of arrays ({', '.join(PARTS)}), and is no .parquet"
+        raise UsageError(f"{path}: can't be read {kinds}: {first_line(error)}") from None
+    return _read_scores(arrays, str(path))

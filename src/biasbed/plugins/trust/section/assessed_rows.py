@@ -24,12 +24,12 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import per_set
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure
 from biasbed.evaluation.decisions import Decisions
 from biasbed.plugins.trust import metrics
 from biasbed.plugins.trust.assessment import SCALED, Assessment, Calibrated, ResampledValue
 from biasbed.plugins.trust.options import trust_options
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
@@ -90,17 +90,17 @@ def assess_rows(
     """
     runs = () if collection.is_search else tuple(filter(is_stored, collection.unpublished))
     _refuse_unknown_calibration(runs, collection, trust_options(options).calibrate)
-    reader = _Reader(decisions, collection, steps_of(selected), options)
+    reader = _ScoreReader(decisions, collection, steps_of(selected), options)
     cells = list(dict.fromkeys(column.cell for column in sets))
     lines: list[dict[str, Any]] = []
     group_lines: list[dict[str, Any]] = []
     with ProgressBar(len(runs) * (len(sets) + 1) if runs else 0, "file of scores") as progress:
         for cell in cells if runs else ():
-            rows = _rows_of(runs, cell, cells)
+            rows = _runs_by_row(runs, cell, cells)
             for dataset, column in _assessed_sets(reader, rows, [column for column in sets if column.cell == cell]):
-                scored = _score_rows(reader, rows, dataset, column, progress)
+                scored = _measure_rows(reader, rows, dataset, column, progress)
                 about = {"dataset": dataset, "cell": cell}
-                lines += _lines(scored, about, options)
+                lines += _measure_lines(scored, about, options)
                 group_lines += _group_lines(scored, about)
     table = pd.DataFrame(lines, columns=list(COLUMNS))
     groups = pd.DataFrame(group_lines, columns=list(GROUP_COLUMNS))
@@ -113,14 +113,11 @@ def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, cal
     for run in runs:
         protocol = collection.protocol_of(run)
         names.update(dict.fromkeys([*protocol.validation_sets, *(member.name for member in protocol.sets)]))
-    if calibrate == "auto" or calibrate in names:
-        return
-    if not runs:
-        raise UsageError(f"calibrate={calibrate}: no run stores scores (scores.keep=fp16 does)")
-    raise UsageError(f"calibrate={calibrate}: there is no such set{nearest(calibrate, names)}")
+    problem = "there is no such set" if runs else "no run stores scores (scores.keep=fp16 does)"
+    refuse_unknown(calibrate, ["auto", *names], f"calibrate={calibrate}: {problem}")
 
 
-def _rows_of(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
+def _runs_by_row(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
     """Return the runs that count on a cell, by row in the order of names."""
     rows: dict[str, list[Run]] = {}
     for run in runs:
@@ -137,7 +134,7 @@ class _AssessedSet(NamedTuple):
 
 
 def _assessed_sets(
-    reader: _Reader, rows: Mapping[str, Sequence[Run]], columns: Sequence[Column]
+    reader: _ScoreReader, rows: Mapping[str, Sequence[Run]], columns: Sequence[Column]
 ) -> Iterator[_AssessedSet]:
     """Yield the sets to assess: first calibrating sets without a column, then the sets of the columns."""
     of_cell = list(itertools.chain.from_iterable(rows.values()))
@@ -164,7 +161,7 @@ class _AssessedRun(NamedTuple):
 
 
 @dataclass
-class _Reader:
+class _ScoreReader:
     """Reader of scores, which calibrates each run once for each step."""
 
     decisions: DecisionReader
@@ -236,7 +233,7 @@ class _Reader:
 
 
 @dataclass
-class _ScoredRow:
+class _MeasuredRow:
     """Trust measures of a row on a set, over its runs."""
 
     estimates: dict[str, list[ResampledValue]] = field(default_factory=dict)
@@ -248,11 +245,11 @@ class _ScoredRow:
     calibrates: bool = False
 
 
-def _score_rows(
-    reader: _Reader, rows: Mapping[str, Sequence[Run]], dataset: str, column: Column, progress: ProgressBar
-) -> dict[str, _ScoredRow]:
+def _measure_rows(
+    reader: _ScoreReader, rows: Mapping[str, Sequence[Run]], dataset: str, column: Column, progress: ProgressBar
+) -> dict[str, _MeasuredRow]:
     """Return the measures of each row on a set. Adds reasons to the reader for runs without any."""
-    scored: dict[str, _ScoredRow] = {}
+    scored: dict[str, _MeasuredRow] = {}
     for name, runs in rows.items():
         for run in runs:
             progress.tick()
@@ -261,7 +258,7 @@ def _score_rows(
             except Failure as failure:
                 reader.reasons[f"{dataset}, {name}: {failure}"] = None
                 continue
-            row = scored.setdefault(name, _ScoredRow())
+            row = scored.setdefault(name, _MeasuredRow())
             row.images = len(assessment.images)
             row.num_at_limit += calibrated.is_at_limit
             row.calibrates |= dataset in reader.calibrating_sets(run)
@@ -277,8 +274,8 @@ def _score_rows(
     return scored
 
 
-def _lines(
-    scored: Mapping[str, _ScoredRow], about: Mapping[str, str], options: AnalyzeOptions
+def _measure_lines(
+    scored: Mapping[str, _MeasuredRow], about: Mapping[str, str], options: AnalyzeOptions
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of `COLUMNS` of one set."""
     reference = options.control_name or REFERENCE
@@ -291,24 +288,24 @@ def _lines(
             scale = measures.scale(measures.find_measure(measure).unit)
             line: dict[str, Any] = {**named, "measure": measure, "num_runs": len(estimates), "reference": ""}
             line["num_at_limit"] = row.num_at_limit if measure.endswith(SCALED) else 0
-            values = scale * _values(estimates)
+            values = scale * _run_values(estimates)
             line |= _mean_and_std(values)
             resampled = _mean_resampled(estimates)
-            line["low"], line["high"] = _bounds(scale * resampled, options.alpha)
+            line["low"], line["high"] = _percentile_bounds(scale * resampled, options.alpha)
             compared = scored[reference].estimates.get(measure) if reference in scored else None
             if compared and name != reference and row.images == scored[reference].images:
                 line["reference"] = reference
-                others = scale * _values(compared)
+                others = scale * _run_values(compared)
                 line["difference"] = line["mean"] - float(others.mean())
                 differences = scale * (resampled - _mean_resampled(compared))
-                line["difference_low"], line["difference_high"] = _bounds(differences, options.alpha)
+                line["difference_low"], line["difference_high"] = _percentile_bounds(differences, options.alpha)
                 line["runs_low"], line["runs_high"], _ = per_set.welch(
                     values.round(9), others.round(9), 1 - options.alpha
                 )
             yield line
 
 
-def _group_lines(scored: Mapping[str, _ScoredRow], about: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _group_lines(scored: Mapping[str, _MeasuredRow], about: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the lines of `GROUP_COLUMNS` of one set."""
     for name, row in scored.items():
         for (group, measure), values in row.groups.items():
@@ -318,7 +315,7 @@ def _group_lines(scored: Mapping[str, _ScoredRow], about: Mapping[str, str]) -> 
             yield {**named, **_mean_and_std([scale * value for value in values]), **counts}
 
 
-def _values(estimates: Sequence[ResampledValue]) -> np.ndarray:
+def _run_values(estimates: Sequence[ResampledValue]) -> np.ndarray:
     """Return the value of each run."""
     return np.array([estimate.value for estimate in estimates])
 
@@ -335,6 +332,6 @@ def _mean_resampled(estimates: Sequence[ResampledValue]) -> np.ndarray:
     return mean
 
 
-def _bounds(values: np.ndarray, alpha: float) -> tuple[float, float]:
+def _percentile_bounds(values: np.ndarray, alpha: float) -> tuple[float, float]:
     low, high = np.quantile(values, [alpha / 2, 1 - alpha / 2]).tolist()
     return low, high

@@ -44,7 +44,7 @@ def leaves_out_zero(low: float, high: float) -> bool:
     return low > 0 or high < 0
 
 
-def agree(low: float, high: float, runs_low: float, runs_high: float) -> bool:
+def both_leave_out_zero(low: float, high: float, runs_low: float, runs_high: float) -> bool:
     """Return True if both intervals leave out 0, on the same side; False for NaN."""
     if math.isnan(runs_low):
         return False
@@ -103,7 +103,7 @@ def _calibration_verdict(row: TableRecord) -> str:
         return NOT_COMPARED
     if not leaves_out_zero(low, high):
         return NOT_SHOWN
-    is_of_runs = agree(low, high, row["runs_low"], row["runs_high"])
+    is_of_runs = both_leave_out_zero(low, high, row["runs_low"], row["runs_high"])
     if high < 0:
         return BETTER if is_of_runs else BETTER_WEIGHTS
     return WORSE if is_of_runs else WORSE_WEIGHTS
@@ -112,15 +112,15 @@ def _calibration_verdict(row: TableRecord) -> str:
 def _list_sets(rows: Sequence[TableRecord], label: Labels) -> str:
     """Return the sets with the difference and its intervals as a listing, the largest differences first."""
     ordered = sorted(rows, key=lambda row: -abs(row["difference"]) if row["reference"] else 0)
-    parts = [_difference(row, label) for row in ordered[:MOST]]
+    parts = [_difference_on_set(row, label) for row in ordered[:MOST]]
     if len(rows) > MOST:
         parts.append(f"{len(rows) - MOST} more")
     return listing(parts)
 
 
-def _difference(row: TableRecord, label: Labels) -> str:
+def _difference_on_set(row: TableRecord, label: Labels) -> str:
     """Return a set with the difference on it: `photo -1.20 [-2.00 to -0.40, over runs -1.90 to -0.50]`."""
-    dataset = _on(row, label)
+    dataset = _set_name(row, label)
     if not row["reference"]:
         return dataset
     intervals = f"{row['difference_low']:+.2f} to {row['difference_high']:+.2f}"
@@ -129,7 +129,7 @@ def _difference(row: TableRecord, label: Labels) -> str:
     return f"{dataset} {row['difference']:+.2f} [{intervals}]"
 
 
-def _on(row: TableRecord, label: Labels) -> str:
+def _set_name(row: TableRecord, label: Labels) -> str:
     """Return the display name of a row's set, with its training data if there are several."""
     return _with_cell(label(str(row["dataset"])), str(row["cell"]), label)
 
@@ -147,7 +147,7 @@ def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
     """Return the sentence on the sets where prediction sets hold fewer labels than promised."""
     promised = 100 * (1 - trust_options(analysis.options).miss)
     promise = f"hold fewer labels than the promised {promised:g} % on"
-    coverage = _values_of(trust, "lac_coverage")
+    coverage = _rows_of_measure(trust, "lac_coverage")
     short = coverage[coverage["high"] < promised].sort_values("mean", kind="stable")
     if short.empty:
         return f"Prediction sets are not shown to {promise} any set."
@@ -159,7 +159,7 @@ def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
 
     Empty if nothing was to be detected.
     """
-    rates = _values_of(trust, "auroc_msp")
+    rates = _rows_of_measure(trust, "auroc_msp")
     if rates.empty:
         return []
     inside = listing(map(analysis.label, trust.calibrating))
@@ -172,7 +172,7 @@ def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     ]
 
 
-def _values_of(trust: TrustTables, measure: str) -> pd.DataFrame:
+def _rows_of_measure(trust: TrustTables, measure: str) -> pd.DataFrame:
     frame = trust.table
     return frame[frame["measure"] == measure]
 
@@ -186,7 +186,7 @@ def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, extreme: str, label
     for key, rows in shown.groupby(["dataset", "cell"], sort=False):
         first = rows.to_dict("records")[0]
         value = f"{label(str(first['algorithm']))} {first['mean']:.1f} [{first['low']:.1f} to {first['high']:.1f}]"
-        yield f"{_on(first, label)} for {len(rows)} of {count(numbers[key], 'row')} ({extreme}: {value})"
+        yield f"{_set_name(first, label)} for {len(rows)} of {count(numbers[key], 'row')} ({extreme}: {value})"
 
 
 # --- temperatures at a limit ------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.result import Analysis
 from biasbed.plugins.trust.options import trust_options
 from biasbed.plugins.trust.section.assessed_rows import TEMPERATURE, TrustTables
-from biasbed.plugins.trust.section.sentences import agree, leaves_out_zero
+from biasbed.plugins.trust.section.sentences import both_leave_out_zero, leaves_out_zero
 
 FILE, GROUPS_FILE = "trust.csv", "trust_groups.csv"
 PROBABILITIES = {
@@ -70,7 +70,7 @@ def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[Re
         "images, for these weights."
     )
     frame = trust.table
-    tables = [_values(analysis, links, frame, PROBABILITIES, caption, FILE)]
+    tables = [_measure_table(analysis, links, frame, PROBABILITIES, caption, FILE)]
     reference = next(filter(None, frame["reference"]), "")
     if reference:
         against = frame[frame["reference"] == reference]
@@ -79,22 +79,22 @@ def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[Re
             "for these weights. Bold: 0 is outside that interval; underlined: outside of the interval over runs, too "
             "(Welch's t). Each interval is of this row, set and measure alone."
         )
-        tables.append(_values(analysis, links, against, PROBABILITIES, caption, FILE, _difference_cell))
+        tables.append(_measure_table(analysis, links, against, PROBABILITIES, caption, FILE, _difference_cell))
     caption = (
         f"Detection of each set's images among the half of {sets} that did not calibrate, in percent: area under the "
         "receiver operating characteristic (50: by chance) and false positives where 95 % of the set are detected; by "
         "maximum softmax and energy. Mean ± standard deviation over runs; below, the interval over images."
     )
-    tables.append(_values(analysis, links, frame, DETECTION, caption, FILE))
+    tables.append(_measure_table(analysis, links, frame, DETECTION, caption, FILE))
     caption = (
         "Conformal sets by group of images: with the common threshold, and with a threshold of the group's own "
         "(Mondrian) where the calibrating images have the groups. Mean ± standard deviation over runs."
     )
-    tables.append(_values(analysis, links, trust.groups, GROUPS, caption, GROUPS_FILE))
+    tables.append(_measure_table(analysis, links, trust.groups, GROUPS, caption, GROUPS_FILE))
     return [table for table in tables if table is not None]
 
 
-def _values(
+def _measure_table(
     analysis: Analysis,
     links: Links,
     frame: pd.DataFrame,
@@ -105,9 +105,9 @@ def _values(
 ) -> ReportTable | None:
     """Return a table with a column for each measure; None without any value.
 
-    heads: of the columns, by measure. make_cell: of a row of the frame; `_cell` by default.
+    heads: of the columns, by measure. make_cell: of a row of the frame; `_mean_cell` by default.
     """
-    make_cell = make_cell or _cell
+    make_cell = make_cell or _mean_cell
     shown = frame[frame["measure"].isin(list(heads))]
     if shown.empty:
         return None
@@ -129,9 +129,9 @@ def _values(
     return make_table(caption, columns, records.values(), file, oracle=analysis.rule.oracle)
 
 
-def _cell(row: TableRecord) -> TableCell:
+def _mean_cell(row: TableRecord) -> TableCell:
     """Return a mean with its deviation over runs, and its interval if it has one."""
-    digits = _digits(row)
+    digits = _digits_of(row)
     interval = interval_text(row.get("low", math.nan), row.get("high", math.nan), digits)
     if row["measure"] == TEMPERATURE and row["num_at_limit"]:
         interval = f"runs at a limit: {row['num_at_limit']}"
@@ -144,18 +144,18 @@ def _difference_cell(row: TableRecord) -> TableCell:
 
     An underlined difference is always bold.
     """
-    digits = _digits(row)
+    digits = _digits_of(row)
     over_images = (row["difference_low"], row["difference_high"])
     return number_cell(
         row["difference"],
         digits,
         interval=interval_text(*over_images, digits),
         bold=leaves_out_zero(*over_images),
-        underlined=agree(*over_images, row["runs_low"], row["runs_high"]),
+        underlined=both_leave_out_zero(*over_images, row["runs_low"], row["runs_high"]),
     )
 
 
-def _digits(row: TableRecord) -> int:
+def _digits_of(row: TableRecord) -> int:
     unit = measures.find_measure(str(row["measure"]).removeprefix("own_")).unit
     if unit == "classes":
         return 2
