@@ -92,11 +92,11 @@ class BoundedLines:
         self._size = 0
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def read_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (line number, entries by column) of each row of a table whose first line names the columns.
 
-    Raises UsageError if the table can't be read, lacks one of the `columns`, has one of them twice, or has a row of
-    another length.
+    Raises UsageError if the table can't be read, lacks one of the `columns`, has one of them or of the `optional` ones
+    twice, or has a row of another length.
     """
     lines = read_lines(path)
     _, header = next(lines, (0, []))
@@ -104,12 +104,14 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[st
     if missing:
         first = shown(",".join(header)) or "empty"
         raise UsageError(f"{path} lacks the column {' and '.join(missing)}: its first line is {first}")
-    twice = [name for name in columns if header.count(name) > 1]
+    twice = [name for name in (*columns, *optional) if header.count(name) > 1]
     if twice:
         raise UsageError(f"{path} has the column {twice[0]} twice")
     for number, row in lines:
         if len(row) != len(header):
-            raise UsageError(f"{path}, line {number}: {len(row)} entries for {len(header)} columns")
+            raise UsageError(
+                f"{path}, line {number}: {len(row)} entries for {len(header)} columns: was the file cut off?"
+            )
         yield number, dict(zip(header, row, strict=True))
 
 

@@ -95,11 +95,9 @@ def test_files_are_told_from_other_models() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", r"lacks the column object_response, category, imagename of trials .*; it has no lines"),
-        (
-            "subj,imagename,category\na,1,b\n",
-            r"lacks the column object_response of trials \(.*\); it has subj, imagename, category",
-        ),
+        ("", "lacks the column object_response and category and imagename: its first line is empty"),
+        ("subj,imagename,category\na,1,b\n", "lacks the column object_response: its first line is subj,imagename,cat"),
+        ("object_response,category,imagename,subj,subj\n", "has the column subj twice"),
         ("object_response,category,imagename\n", "holds no trials"),
         ("object_response,category,imagename\ndog,cat,dog1-cat2.png\n", "shows the shape dog, but its category is cat"),
     ],
@@ -116,9 +114,9 @@ ROW = "dog,dog,dog1-cat2.png\n"
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("dog", "has fewer fields than the first line has names, 1 and 3"),
-        ("dog,dog", "has fewer fields than the first line has names, 2 and 3"),
-        ("dog,dog,dog1-cat2.png,0.5", "has more fields than the first line has names, 4 and 3"),
+        ("dog", "1 entries for 3 columns: was the file cut off?"),
+        ("dog,dog", "2 entries for 3 columns"),
+        ("dog,dog,dog1-cat2.png,0.5", "4 entries for 3 columns"),
         (",dog,dog1-cat2.png", "has an empty object_response (a trial without a response has 'na' there)"),
         ("dog,,dog1-cat2.png", "has an empty category"),
         ("dog,dog,", "has an empty imagename"),
@@ -171,7 +169,7 @@ def test_any_bytes_are_decisions_or_refused(header: bytes, noise: bytes) -> None
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="No such file"):
         read_observers([tmp_path / "nowhere.csv"])
 
 

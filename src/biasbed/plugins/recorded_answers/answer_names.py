@@ -67,7 +67,7 @@ def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
             f"{decisions.observer}: {number} are WordNet ids, and the categories are names ({names}): "
             f"{describe_ids(ids)}: {advice}"
         )
-    names = _list_names(unknown, misspelt, categories)
+    names = _describe_unknown(unknown, misspelt, categories)
     if misspelt or len(unknown) == len(counts):
         raise UsageError(f"{problem}: {names}: {advice}")
     print(f"warning: {problem} and count as wrong: {names}", file=sys.stderr)
@@ -82,7 +82,7 @@ def describe_ids(ids: Collection[str]) -> str:
     return listed(described, LISTED)
 
 
-def _list_names(unknown: Mapping[str, int], misspelt: Mapping[str, str], categories: Collection[str]) -> str:
+def _describe_unknown(unknown: Mapping[str, int], misspelt: Mapping[str, str], categories: Collection[str]) -> str:
     """Return the most frequent names with their numbers and the nearest category, at most `LISTED` of them."""
     names = sorted(unknown, key=lambda name: (name not in misspelt, -unknown[name], name))
     parts = []

@@ -57,13 +57,13 @@ def consistency(answers: Sequence[Decisions]) -> list[ObserverPair]:
     pairs = []
     for second in range(len(answers)):
         for first in range(second):
-            matches = _match(answers[first], answers[second], keys[first], keys[second])
+            matches = _match_trials(answers[first], answers[second], keys[first], keys[second])
             if matches.images:
-                pairs.append(_compare(answers[first], answers[second], matches))
+                pairs.append(_count_agreements(answers[first], answers[second], matches))
     return pairs
 
 
-def _match(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence[str]) -> _Matches:
+def _match_trials(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence[str]) -> _Matches:
     """Return the pairs of trials on the same image.
 
     If both observers saw images repeatedly, only trials of the same session are paired; if one did, each of its trials
@@ -85,7 +85,7 @@ def _match(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence
     return _Matches(np.array(rows_a, dtype=np.int64), np.array(rows_b, dtype=np.int64), images)
 
 
-def _compare(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
+def _count_agreements(a: Decisions, b: Decisions, matches: _Matches) -> ObserverPair:
     """Count the agreements of two observers. Raises UsageError if an image has different labels."""
     different = np.flatnonzero(a.label[matches.a] != b.label[matches.b])
     if len(different):
@@ -115,10 +115,10 @@ def pair_lines(pairs: Sequence[ObserverPair]) -> list[str]:
     if not pairs:
         return []
     has_one_model = all(pair.a == pairs[0].a for pair in pairs)
-    return _pairs(pairs) if has_one_model else _matrix(pairs)
+    return _pair_table(pairs) if has_one_model else _kappa_matrix(pairs)
 
 
-def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
+def _pair_table(pairs: Sequence[ObserverPair]) -> list[str]:
     columns = report.count_columns([vars(pair) for pair in pairs])
     table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
     for pair in pairs:
@@ -127,7 +127,7 @@ def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
     return aligned(table, left=(0, 1, 2))
 
 
-def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
+def _kappa_matrix(pairs: Sequence[ObserverPair]) -> list[str]:
     """Return a table of the kappa of all pairs, below the diagonal; columns have the numbers of the rows."""
     kappa: dict[frozenset[str], str] = {}
     names: dict[str, None] = {}

@@ -76,7 +76,7 @@ class _RecordedRun:
             metrics |= table.metrics
         for answers, group in ((self.answers, None), (self.people, PEOPLE)):
             for name, decided in answers.items():
-                for measure, value in _measure(decided).items():
+                for measure, value in _compute_measures(decided).items():
                     metrics[str(record.MetricName("test", measure, name, group))] = value
         return metrics | self.scored
 
@@ -218,13 +218,13 @@ def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedR
 
 def _refuse_model_settings(options: EvaluateOptions, config: Config, files: Sequence[Path]) -> None:
     """Raise UsageError for a setting that has no effect on recorded decisions."""
-    settings = {**_changed(options), **_changed(config)}
+    settings = {**_changed_settings(options), **_changed_settings(config)}
     names = [name for name in settings if name not in (*USED_OPTIONS, *USED_SETTINGS)]
     if names:
         raise UsageError(f"{names[0]}= is for a model that is tested here, and {files[0].name} holds decisions already")
 
 
-def _changed(settings: Any) -> dict[str, Any]:
+def _changed_settings(settings: Any) -> dict[str, Any]:
     """Return the settings that differ from their defaults."""
     defaults = specs(type(settings))
     return {name: value for name, value in flatten(settings).items() if value != defaults[name].default}
@@ -257,8 +257,8 @@ def _make_jobs(options: EvaluateOptions, config: Config, runs: Sequence[_Recorde
 
 def _make_job(options: EvaluateOptions, config: Config, run: _RecordedRun, row: str) -> EvaluationJob:
     """Return the job of a run, which is identified by the digest of its decisions."""
-    protocol = _protocol(run.answers)
-    contents: list[Any] = [_fingerprint(decisions) for decisions in (*run.answers.values(), *run.people.values())]
+    protocol = _make_protocol(run.answers)
+    contents: list[Any] = [_digest_decisions(decisions) for decisions in (*run.answers.values(), *run.people.values())]
     fingerprint = record.digest(contents)
     computed = {}
     if config.scores.calibrate != "auto":
@@ -278,7 +278,7 @@ def _make_job(options: EvaluateOptions, config: Config, run: _RecordedRun, row: 
     )
 
 
-def _fingerprint(decisions: Decisions) -> str:
+def _digest_decisions(decisions: Decisions) -> str:
     """Return a digest of an observer's decisions, which does not depend on other observers."""
     content = hashlib.sha256()
     for member in fields(decisions):
@@ -303,7 +303,7 @@ def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
     return pooled
 
 
-def _measure(observers: Decisions) -> dict[str, float]:
+def _compute_measures(observers: Decisions) -> dict[str, float]:
     """Return the measures that these decisions allow, by name."""
     values = {}
     for name, measure in decisions.MEASURES.items():
@@ -324,7 +324,7 @@ def _is_defined(measure: str, observers: Decisions) -> bool:
     return True
 
 
-def _protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
+def _make_protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
     """Describe the sets of recorded decisions as a protocol: images, classes and measures of each."""
     sets = []
     for name, answers in answers_by_set.items():
@@ -335,7 +335,7 @@ def _protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
                 images=answers.num_images,
                 classes=len(answers.classes),
                 chance=1 / len(answers.classes) if answers.has_all_classes else 0.0,
-                measures=tuple(_measure(answers)),
+                measures=tuple(_compute_measures(answers)),
                 label_map=answers.label_map,
             )
         )

@@ -23,8 +23,6 @@ def read_observers(paths: Sequence[Path]) -> list[Decisions]:
     """Read every observer in the files. Raises UsageError for a file that is damaged, and for an observer in two."""
     by_ending: dict[str, list[Path]] = {TRIALS: [], PREDICTIONS: []}
     for path in paths:
-        if not path.is_file():
-            raise UsageError(f"{path}: there is no such file")
         by_ending[path.suffix.lower()].append(path)
     answers = trials.read(by_ending[TRIALS]) + [read_predictions(path) for path in by_ending[PREDICTIONS]]
     seen = set()
@@ -99,14 +97,14 @@ def find_image_names(answers: Sequence[Decisions]) -> list[list[str]]:
     ids = [list(decisions.images) for decisions in answers]
     depth = max(image.count("/") for image in itertools.chain.from_iterable(ids))
     for folders in range(depth + 1):
-        names = _shorten(answers, folders)
-        if _find_repeated(answers, names) is None:
+        names = _names_with_folders(answers, folders)
+        if _find_repeated_answer(answers, names) is None:
             return names
         with_conditions = _with_conditions(answers, names)
-        if _find_repeated(answers, with_conditions) is None:
+        if _find_repeated_answer(answers, with_conditions) is None:
             return with_conditions
     has_trials = any(not (decisions.session is None and decisions.condition is None) for decisions in answers)
-    repeated = _find_repeated(answers, with_conditions if has_trials else ids)
+    repeated = _find_repeated_answer(answers, with_conditions if has_trials else ids)
     if repeated is None:
         return ids
     observer, image = repeated
@@ -115,7 +113,7 @@ def find_image_names(answers: Sequence[Decisions]) -> list[list[str]]:
     )
 
 
-def _shorten(answers: Sequence[Decisions], folders: int) -> list[list[str]]:
+def _names_with_folders(answers: Sequence[Decisions], folders: int) -> list[list[str]]:
     """Return the names of the images with this many folders."""
     names = []
     for decisions in answers:
@@ -137,7 +135,7 @@ def _conditions_of(decisions: Decisions) -> Sequence[str]:
     return decisions.condition.tolist()
 
 
-def _find_repeated(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> tuple[str, str] | None:
+def _find_repeated_answer(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> tuple[str, str] | None:
     """Return the first (observer, name) that is answered for a second time in one session; None if there is none."""
     for decisions, of_observer in zip(answers, names, strict=True):
         seen = set()

@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import parse_cue_classes
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.settings import hint_near
-from biasbed.system.csv_tables import read_lines
+from biasbed.system.csv_tables import read_rows
 from biasbed.system.strict import parse_float
 
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file of trials
-READ = ("subj", "session", "trial", "rt", *NEEDED, "condition")  # all that such a file may have
+OPTIONAL = ("subj", "session", "trial", "rt", "condition")  # columns that such a file may have
 
 
 def read(paths: Sequence[Path]) -> list[Decisions]:
@@ -33,9 +33,9 @@ def read(paths: Sequence[Path]) -> list[Decisions]:
     """
     trials: dict[tuple[bool, str], list[Trial]] = {}
     for path in paths:
-        for trial in _read_csv(path):
+        for trial in _read_trials(path):
             trials.setdefault((trial.cues is None, trial.subject), []).append(trial)
-    return [_subject(name, rows) for (_, name), rows in trials.items()]
+    return [_make_decisions(name, rows) for (_, name), rows in trials.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,20 @@ class Trial:
         return self.subject, self.session, self.condition, self.image
 
 
-def _read_csv(path: Path) -> list[Trial]:
+def _read_trials(path: Path) -> list[Trial]:
     """Read the trials of a file. Raises UsageError with the line of an incomplete trial."""
-    lines = read_lines(path)
-    _, names = next(lines, (0, []))
-    _refuse_other_columns(path, names)
-    _print_unread_columns(path, names)
-    trials = []
+    trials: list[Trial] = []
     lines_of_trials = []
-    for number, fields in lines:
-        row = dict(zip(names, fields, strict=False))
-        problem = _problem(names, fields, row)
-        if problem:
-            raise UsageError(f"{path}, line {number}: {problem}: was the file cut off, or edited?")
-        trials.append(_trial(row, path.stem))
+    for number, row in read_rows(path, NEEDED, OPTIONAL):
+        if not trials:
+            _print_unread_columns(path, row)
+        empty = [name for name in (*NEEDED, "subj") if row.get(name) == ""]
+        if empty:
+            raise UsageError(
+                f"{path}, line {number}: has an empty {empty[0]} (a trial without a response has 'na' there): was the "
+                "file cut off, or edited?"
+            )
+        trials.append(_make_trial(row, path.stem))
         lines_of_trials.append(number)
     if not trials:
         raise UsageError(f"{path}: holds no trials")
@@ -79,36 +79,15 @@ def _read_csv(path: Path) -> list[Trial]:
     return trials
 
 
-def _refuse_other_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise UsageError if a file lacks a needed column, or has one twice."""
-    missing = [name for name in NEEDED if name not in names]
-    if missing:
-        raise UsageError(
-            f"{path}: lacks the column {listed(missing)} of trials ({', '.join(NEEDED)}); it has "
-            f"{listed(names) or 'no lines'}"
-        )
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise UsageError(f"{path}: has the column '{name}' twice")
-
-
-def _print_unread_columns(path: Path, names: Sequence[str]) -> None:
+def _print_unread_columns(path: Path, names: Iterable[str]) -> None:
     """Print a line for each column that is not read."""
     for name in names:
-        if name not in READ:
-            print(f"{path.name}: the column '{name}' is not read{hint_near(name, READ)}", file=sys.stderr)
+        if name not in (*NEEDED, *OPTIONAL):
+            hint = hint_near(name, (*NEEDED, *OPTIONAL))
+            print(f"{path.name}: the column '{name}' is not read{hint}", file=sys.stderr)
 
 
-def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]) -> str | None:
-    """Describe the problem of a line; None if there is none."""
-    if len(fields) != len(names):
-        which = "more" if len(fields) > len(names) else "fewer"
-        return f"has {which} fields than the first line has names, {len(fields)} and {len(names)}"
-    empty = [name for name in (*NEEDED, "subj") if row.get(name) == ""]
-    return f"has an empty {empty[0]} (a trial without a response has 'na' there)" if empty else None
-
-
-def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
+def _make_trial(row: Mapping[str, str], default_subject: str) -> Trial:
     """Return the trial in a row. default_subject: name of the subject if the file has no column of subjects."""
     is_timed = False
     with contextlib.suppress(ValueError):  # a model has no reaction time
@@ -145,7 +124,7 @@ def _refuse_repeated(path: Path, lines: Sequence[int], trials: Sequence[Trial]) 
             )
 
 
-def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
+def _make_decisions(name: str, trials: Sequence[Trial]) -> Decisions:
     """Return the trials of a subject as decisions."""
     label = Coded.from_names(trial.category for trial in trials)
     textures = []
