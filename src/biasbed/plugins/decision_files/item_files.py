@@ -22,7 +22,6 @@ from biasbed.analysis.tables.vocabulary import DATASETS, METHODS, SEEDS
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.evaluation.prediction_files import read_predictions
 from biasbed.system.csv_tables import read_lines
-from biasbed.system.strict import read_bytes
 
 PARQUET = ".parquet"
 ITEMS = ("image", "imagename", "item", "id", "docid", "questionid", "example", "exampleid", "filename", "file", "path")
@@ -33,7 +32,6 @@ SETS = tuple(name for name in DATASETS if name not in (*ITEMS, *LABELS, *DECISIO
 OBSERVERS = ("subj", "observer", *METHODS)
 TRUE, FALSE = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
 DELIMITERS = (";", "\t", ",", "|")
-MOST_BYTES = 2**30  # of a file of predictions
 DEFAULT_SET = "items"  # data set of decisions that name none
 
 
@@ -145,21 +143,15 @@ def _is_right(fields: Sequence[str], columns: ItemColumns, where: str) -> bool:
 
 def _read_predictions(path: Path, decisions: ItemDecisions) -> None:
     """Read a file of predictions of a run of biasbed."""
-    try:
-        content = read_bytes(path, MOST_BYTES)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read ({error.strerror})") from None
     in_run = path.parent.parent.name == "predictions"
     method = path.absolute().parents[2].name if in_run else path.stem
     cell = ItemCell(method, path.parent.name if in_run else DEFAULT_SET, "")
     if cell in decisions.stored:
         raise UsageError(f"{path}: decisions of {method} on {cell.dataset} are there already: rename one of the files")
     try:
-        decisions.stored[cell] = answers_of(read_predictions(path, content))
+        decisions.stored[cell] = answers_of(read_predictions(path))
     except Failure as failure:
-        raise UsageError(f"{path}: {failure}") from None
-    except ModuleNotFoundError:
-        raise UsageError(f"{path}: to read parquet files, pip install pyarrow") from None
+        raise failure.with_place(str(path)) from None
 
 
 def _make_scores(decisions: ItemDecisions, source: str) -> UserScores:
