@@ -21,7 +21,7 @@ def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
         metric = record.MetricName("test", measure, name, group or None)
         results.append(Result(metric, value, MEASURES[measure], measure != "loss" and measure != "ece", 200))
     facts = {"suite": "toy", "row": "erm", "seed": "0", "kind": "train", "git_commit": "ab" * 20}
-    return RunResults("c" * 32, "erm-seed0", 0, 1_000, 3, facts, {"optim.lr": "0.1"}, make_protocol(), tuple(results))
+    return RunResults("c" * 32, "erm-seed0", 1_000, 3, facts, {"optim.lr": "0.1"}, make_protocol(), tuple(results))
 
 
 fractions = st.floats(0, 1, allow_nan=False)

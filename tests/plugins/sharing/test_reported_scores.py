@@ -110,7 +110,7 @@ def test_a_set_is_compared_by_accuracy_and_another_measure_on_demand(tmp_path: P
     ("entries", "reason"),
     [
         ({"schema_version": "0.1.0"}, "is of version 0.1.0 of the schema; 0.2.x and 0.3.x are read"),
-        ({"evaluation_results": []}, "has no evaluation_results"),
+        ({"evaluation_results": []}, "evaluation_results"),
         ({"model_info": "net"}, "model_info"),
     ],
 )

@@ -22,7 +22,7 @@ def test_the_method_of_an_interval_is_that_which_made_it(answers: int, method: s
     )
     histories = {"test/accuracy/sketch": {0: sum(right) / len(right)}}
     protocol = make_protocol(("sketch",))
-    (result,) = run_results._results(histories, protocol, 0, {"sketch": decisions}, {})
+    (result,) = run_results._test_results(histories, protocol, 0, {"sketch": decisions}, {})
     assert result.has_interval
     assert result.interval_method == method
 

@@ -38,7 +38,7 @@ def write_run(folder: Path, results: RunResults, model_id: str, organisation: st
     directory = Path(ROOT) / record.slug(results.suite) / developer / name.replace("/", "_")
     (folder / directory).mkdir(parents=True, exist_ok=True)
     identity = str(uuid.UUID(bytes=hashlib.sha256(results.id.encode()).digest()[:16], version=4))
-    document = _document(results, model_id, organisation)
+    document = _make_document(results, model_id, organisation)
     if with_samples and results.decisions:
         relative = directory / f"{identity}{SAMPLES}"
         document["detailed_evaluation_results"] = _write_samples(folder, relative, results, document)
@@ -49,7 +49,7 @@ def write_run(folder: Path, results: RunResults, model_id: str, organisation: st
     return path
 
 
-def _document(results: RunResults, model_id: str, organisation: str) -> dict[str, Any]:
+def _make_document(results: RunResults, model_id: str, organisation: str) -> dict[str, Any]:
     """Return the content of a run's file."""
     ended = str(results.ended / 1000)
     facts = results.provenance
@@ -87,7 +87,7 @@ def _document(results: RunResults, model_id: str, organisation: str) -> dict[str
                 **({"backbone": results.settings["backbone"]} if "backbone" in results.settings else {}),
             },
         },
-        "evaluation_results": [_result(result, results) for result in results.results],
+        "evaluation_results": [_describe_result(result, results) for result in results.results],
     }
 
 
@@ -96,7 +96,7 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
     return {key: value if isinstance(value, str) else record.canonical_json(value) for key, value in values.items()}
 
 
-def _result(result: Result, results: RunResults) -> dict[str, Any]:
+def _describe_result(result: Result, results: RunResults) -> dict[str, Any]:
     """Return one value as an entry of `evaluation_results`."""
     metric = result.metric
     details = {"step": str(results.step)}
@@ -105,7 +105,7 @@ def _result(result: Result, results: RunResults) -> dict[str, Any]:
         details["mean_over_seeds"] = repr(result.seeds.mean)
         details["standard_deviation_over_seeds"] = repr(result.seeds.deviation)
     score_details: dict[str, Any] = {"score": result.value, "details": details}
-    uncertainty = _uncertainty(result)
+    uncertainty = _describe_uncertainty(result)
     if uncertainty:
         score_details["uncertainty"] = uncertainty
     measure = measures.find_measure(metric.measure)
@@ -114,7 +114,7 @@ def _result(result: Result, results: RunResults) -> dict[str, Any]:
     return {
         "evaluation_result_id": str(metric),
         "evaluation_name": metric.measured_on,
-        "source_data": _source_data(result, results),
+        "source_data": _describe_images(result, results),
         "evaluation_timestamp": str(results.ended / 1000),
         "metric_config": {
             "evaluation_description": f"{measure.meaning}{limits.clause(results.protocol.limit)}",
@@ -124,14 +124,14 @@ def _result(result: Result, results: RunResults) -> dict[str, Any]:
             "metric_unit": UNITS.get(result.unit, result.unit),
             "lower_is_better": measure.has_direction and not result.higher_is_better,
             "score_type": "continuous",
-            **_bounds(result),
+            **_score_bounds(result),
             **undirected,
         },
         "score_details": score_details,
     }
 
 
-def _bounds(result: Result) -> dict[str, Any]:
+def _score_bounds(result: Result) -> dict[str, Any]:
     """Return the least and the largest value that the measure can have."""
     if result.unit == measures.OF_TWO:
         return {"min_score": 0, "max_score": 2}
@@ -140,7 +140,7 @@ def _bounds(result: Result) -> dict[str, Any]:
     return {"min_score": 0 if result.value >= 0 else "-Infinity", "max_score": "Infinity"}
 
 
-def _uncertainty(result: Result) -> dict[str, Any]:
+def _describe_uncertainty(result: Result) -> dict[str, Any]:
     """Return the interval and the number of images of a value, as far as they are known."""
     uncertainty: dict[str, Any] = {}
     if result.has_interval:
@@ -157,7 +157,7 @@ def _uncertainty(result: Result) -> dict[str, Any]:
     return uncertainty
 
 
-def _source_data(result: Result, results: RunResults) -> dict[str, Any]:
+def _describe_images(result: Result, results: RunResults) -> dict[str, Any]:
     """Describe the images of a result."""
     member = results.set_record(result.metric.set)
     details: dict[str, str] = {"set": str(result.metric.set), "tested": results.protocol.tested}
@@ -176,7 +176,7 @@ def _write_samples(folder: Path, relative: Path, results: RunResults, document: 
     rows, digest = 0, hashlib.sha256()
     with atomic_file(folder / relative) as temporary, temporary.open("wb") as file:
         for name, decisions in results.decisions.items():
-            for sample in _samples(name, decisions, document):
+            for sample in _sample_records(name, decisions, document):
                 line = json.dumps(sample, ensure_ascii=False, allow_nan=False).encode() + b"\n"
                 file.write(line)
                 digest.update(line)
@@ -190,7 +190,7 @@ def _write_samples(folder: Path, relative: Path, results: RunResults, document: 
     }
 
 
-def _samples(name: str, decisions: Decisions, document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _sample_records(name: str, decisions: Decisions, document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a record for each image of a set, which its id stands for, as images are not part of the schema."""
     metric = str(MetricName("test", "accuracy", name))
     ids = {result["evaluation_result_id"] for result in document["evaluation_results"]}

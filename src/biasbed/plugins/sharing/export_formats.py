@@ -84,15 +84,14 @@ def _export_results(options: ResultsOptions) -> Path:
     """Write the results of every finished run with results, for Every Eval Ever."""
     from biasbed.plugins.sharing import every_eval_ever
 
-    folder = _absolute(options.file)
-    _refuse_existing(folder)
+    folder = _choose_folder(options.file)
     runs = _read_results(options)
     rows = {run.row for run in runs}
     if options.model_id != "auto" and len(rows) > 1:
         raise UsageError(f"model_id={options.model_id} names one model, and there are {len(rows)} rows: give run=")
     with _new_folder(folder) as temporary:
         for run in runs:
-            model_id = _model_id(options, run)
+            model_id = _name_on_hub(options, run)
             organisation = model_id.partition("/")[0]
             every_eval_ever.write_run(temporary, run, model_id, organisation, options.samples)
     print(f"{len(runs)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
@@ -129,12 +128,11 @@ def _export_model(options: ModelOptions) -> Path:
     from biasbed.plugins.sharing.run_results import read_run
     from biasbed.tracking.transfer import select_runs
 
-    folder = _absolute(options.file)
-    _refuse_existing(folder)
+    folder = _choose_folder(options.file)
     uri = resolve_uri()
     run = _choose_training(select_runs(uri, options))
     results = read_run(uri, run)
-    name = _model_id(options, results)
+    name = _name_on_hub(options, results)
     with _new_folder(folder) as temporary, scratch_folder() as download:
         best = download_checkpoint(run.info.run_id, download)
         model = model_folder.write_model(best, temporary, f"run {run.info.run_id}", options.algorithm)
@@ -152,14 +150,11 @@ def _export_model(options: ModelOptions) -> Path:
 def _choose_training(runs: Sequence[Any]) -> Any:
     """Return the one training among the runs. Raises UsageError if there is none, or more than one."""
     trainings = [run for run in runs if run.data.tags.get(record.KIND, "") in TRAININGS]
-    if not trainings:
-        named = listed([f"{run.info.run_id} ({run.data.tags.get(record.KIND, '')})" for run in runs], MOST_NAMED)
-        raise UsageError(f"no training is among {named}: other runs have no weights of their own to export")
-    if len(trainings) > 1:
-        named = listed([f"{run.info.run_id} ({run.info.run_name})" for run in trainings], MOST_NAMED)
+    if len(trainings) != 1:
+        named = listed([f"{run.info.run_id} ({run.info.run_name})" for run in trainings or runs], MOST_NAMED)
         raise UsageError(
-            f"format=huggingface takes one training, as a folder of a hub holds one model: give run=<id> of one of the "
-            f"{len(trainings)}: {named}"
+            f"format=huggingface takes one training, as only trainings have weights and a folder of a hub holds one "
+            f"model; {len(trainings)} of these runs are trainings: give run=<id>: {named}"
         )
     return trainings[0]
 
@@ -189,7 +184,7 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
     write_whole(folder / SIDE_FILE, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _model_id(options: FolderOptions, results: RunResults) -> str:
+def _name_on_hub(options: FolderOptions, results: RunResults) -> str:
     """Return the name on a hub, `<organisation>/<model>`: the option, by default `local/<suite>-<row>`."""
     if options.model_id != "auto":
         return options.model_id
@@ -197,25 +192,20 @@ def _model_id(options: FolderOptions, results: RunResults) -> str:
     return f"{AUTO_ORGANISATION}/{'-'.join(record.slug(part) for part in parts if part)}"
 
 
-def _refuse_existing(folder: Path) -> None:
-    """Raise UsageError if a file or folder is there already. An empty folder may be."""
+def _choose_folder(file: str) -> Path:
+    """Return the folder to write, as an absolute path. Raises UsageError if it is there already and not empty."""
+    folder = Path(file).expanduser().absolute()
     is_empty = folder.is_dir() and not any(folder.iterdir())
     if folder.exists() and not is_empty:
         raise UsageError(f"file={folder} is there already: give another name, or remove it")
-
-
-def _absolute(word: str) -> Path:
-    return Path(word).expanduser().absolute()
+    return folder
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which takes the name of `folder` at the end of the block; an error leaves nothing."""
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(f"file={folder} can't be written: {error.strerror}") from None
+    temporary.mkdir(parents=True)
     try:
         yield temporary
         os.replace(temporary, folder)

@@ -37,7 +37,7 @@ def write_card(folder: Path, results: RunResults, model: ModelFolder, name: str)
         model_name=name,
         eval_results=[EvalResult(**_metric_fields(result)) for result in results.results],
     )
-    text = f"{FENCE}\n{data.to_yaml()}\n{FENCE}\n\n{_body(results, model, name)}"
+    text = f"{FENCE}\n{data.to_yaml()}\n{FENCE}\n\n{_card_text(results, model, name)}"
     write_whole(folder / CARD, text)
 
 
@@ -57,23 +57,23 @@ def _metric_fields(result: Result) -> dict[str, Any]:
     }
 
 
-def _body(results: RunResults, model: ModelFolder, name: str) -> str:
+def _card_text(results: RunResults, model: ModelFolder, name: str) -> str:
     """Return the card's text below its metadata."""
     facts = results.provenance
-    trained_on = f", trained on {_training_data(facts['training_data'])}" if "training_data" in facts else ""
+    trained_on = f", trained on {_name_training_data(facts['training_data'])}" if "training_data" in facts else ""
     lines = [
         f"# {name}",
         "",
-        *_limit_lines(results),
+        *([f"**Trained and tested {results.limit_note}.**", ""] if results.limit_note else []),
         f"Image classifier of {len(model.classes)} classes: method `{results.row}` of biasbed's suite "
         f"`{results.suite}`, seed {facts.get('seed', 'unknown')}{trained_on}.",
         "",
         "## Use",
         "",
-        *_usage(model, results.suite),
+        *_usage_lines(model, results.suite),
         "",
         f"It takes {model.channels} x {model.image_size} x {model.image_size} images in [0, 1], normalised by mean "
-        f"{_numbers(model.mean)} and standard deviation {_numbers(model.std)}.",
+        f"{_join_numbers(model.mean)} and standard deviation {_join_numbers(model.std)}.",
         *(f"Note: {remark}." for remark in model.remarks),
         "",
         "## Results",
@@ -96,11 +96,6 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
     return "\n".join(lines)
 
 
-def _limit_lines(results: RunResults) -> list[str]:
-    """Return the note on a run on a part of the images; empty for a run on all of them."""
-    return [f"**Trained and tested {results.limit_note}.**", ""] if results.limit_note else []
-
-
 def _measure_lines(results: RunResults) -> list[str]:
     """Return a line on each measure of the table, and one on the images that calibrate, if a measure needs them."""
     names = {result.metric.measure for result in results.results}
@@ -121,7 +116,7 @@ def _measure_lines(results: RunResults) -> list[str]:
     return [*lines, "", f"{promise} For them, for temperature and for detection, {calibrating}."]
 
 
-def _training_data(text: str) -> str:
+def _name_training_data(text: str) -> str:
     """Return the data sets of a run's tag, with their shares of each batch if there are several."""
     try:
         shares = parse_json(text)
@@ -134,7 +129,7 @@ def _training_data(text: str) -> str:
     return ", ".join(f"`{name}` ({100 * share:g} %)" for name, share in shares.items())
 
 
-def _usage(model: ModelFolder, suite: str) -> list[str]:
+def _usage_lines(model: ModelFolder, suite: str) -> list[str]:
     """Return how the folder is loaded, from the place where it lies."""
     if model.layout == TIMM:
         return [
@@ -168,11 +163,11 @@ def _results_table(results: RunResults) -> list[str]:
         interval = f"{result.low:.4f} to {result.high:.4f}" if result.has_interval else ""
         images = "" if result.images is None else str(result.images)
         cells = [result.metric.measured_on, result.metric.measure, _with_unit(result), interval, images]
-        lines.append(f"| {' | '.join([*cells, _seeds(result)])} |")
+        lines.append(f"| {' | '.join([*cells, _spread_text(result)])} |")
     return lines
 
 
-def _seeds(result: Result) -> str:
+def _spread_text(result: Result) -> str:
     """Return `0.7123 ± 0.0045 (3 seeds)`; empty without several seeds."""
     spread = result.seeds
     if spread is None or math.isnan(spread.deviation):
@@ -184,7 +179,7 @@ def _with_unit(result: Result) -> str:
     return f"{result.value:.4f}" if result.unit == measures.FRACTION else f"{result.value:.4f} {result.unit}"
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _join_numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.6g}" for value in values)
 
 

@@ -59,18 +59,18 @@ def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> M
     best: the checkpoint. where: its name in messages. method: the user's own method, `auto` for one of biasbed's.
     """
     trained = from_checkpoint(best, method, where)
-    settings = _image_settings(trained)
+    settings = _read_image_settings(trained)
     reason = "the method decides with more than one network that timm has"
-    for network in _classifiers(trained.algorithm):
+    for network in _networks_with_head(trained.algorithm):
         try:
             architecture = _write_timm(trained, network, settings, folder)
-            is_equal = _is_equal(folder, trained)
+            is_equal = _gives_equal_logits(folder, trained)
         except Exception as error:  # timm raises its own for each network that it can't make so
             log.debug("not in timm's layout: %s", first_line(error))
             reason = f"timm does not have this network ({trained.config.backbone})"
             continue
         if is_equal:
-            return _described(trained, settings, TIMM, architecture, _crop_remark(settings))
+            return _describe_model(trained, settings, TIMM, architecture, _crop_remark(settings))
         reason = "timm's network of that name gives other logits"
     for name in (CONFIG_FILES[0], checkpoint.TENSORS_FILE):
         (folder / name).unlink(missing_ok=True)
@@ -80,10 +80,10 @@ def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> M
     except (TypeError, ValueError) as error:  # a method of the user's, with settings that JSON does not have
         raise Failure(f"{where} can't be written as JSON and safetensors: {first_line(error)}") from None
     remarks = (f"not in timm's layout: {reason}",)
-    return _described(trained, settings, OWN, trained.config.backbone, remarks)
+    return _describe_model(trained, settings, OWN, trained.config.backbone, remarks)
 
 
-def _classifiers(algorithm: nn.Module) -> Iterator[Network]:
+def _networks_with_head(algorithm: nn.Module) -> Iterator[Network]:
     """Yield the networks of a method that have a head."""
     for module in algorithm.modules():
         if isinstance(module, Network) and module.head is not None:
@@ -154,7 +154,7 @@ def crop_share(size: int, short: int) -> float:
     return share
 
 
-def _image_settings(trained: Trained) -> dict[str, Any]:
+def _read_image_settings(trained: Trained) -> dict[str, Any]:
     """Return how images become the network's input, as in the tests of its training, by name of the setting.
 
     size: of the input; short: the resized image's short side, None if it is squashed; share: crop before resizing, None
@@ -180,19 +180,19 @@ def _image_settings(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _is_equal(folder: Path, trained: Trained) -> bool:
+def _gives_equal_logits(folder: Path, trained: Trained) -> bool:
     """Return True if timm's model of the folder has the logits of the run's method, to the last bit."""
-    images = probe_images(trained)
+    images = _probe_images(trained)
     with torch.inference_mode():
         expected = trained.algorithm.predict(as_input(images))
         return bool(torch.equal(timm_logits(folder, trained.normalisation, images), expected))
 
 
-def probe_images(trained: Trained, count: int = PROBES) -> Tensor:
+def _probe_images(trained: Trained) -> Tensor:
     """Return random images [N,C,S,S] of the size that the run was tested on."""
-    settings = _image_settings(trained)
+    settings = _read_image_settings(trained)
     generator = torch.Generator().manual_seed(0)
-    return torch.rand(count, settings["channels"], settings["size"], settings["size"], generator=generator)
+    return torch.rand(PROBES, settings["channels"], settings["size"], settings["size"], generator=generator)
 
 
 def timm_logits(folder: Path, normalisation: Any, images: Tensor) -> Tensor:
@@ -213,7 +213,7 @@ def _crop_remark(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _described(
+def _describe_model(
     trained: Trained, settings: Mapping[str, Any], layout: str, architecture: str, remarks: tuple[str, ...]
 ) -> ModelFolder:
     """Return the description of a written model."""

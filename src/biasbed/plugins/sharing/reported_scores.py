@@ -23,7 +23,7 @@ from biasbed import measures, record
 from biasbed.analysis.tables.scores import Score
 from biasbed.analysis.tables.user_scores import UserScores, make_scores
 from biasbed.errors import UnreadableFile, UsageError, listed
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system import formats, strict
 
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
@@ -66,7 +66,7 @@ class _Report(_Part):
     schema_version: str
     evaluation_id: str
     model_info: _Model
-    evaluation_results: list[_Evaluation]
+    evaluation_results: Annotated[list[_Evaluation], Field(min_length=1)]
 
 
 class _Value(NamedTuple):
@@ -100,7 +100,7 @@ def read_reported(paths: Sequence[Path], measure: str = "auto") -> UserScores | 
         raise UsageError(
             f"scores={others[0]}: is no file of Every Eval Ever, as others here are: give files of one kind"
         )
-    reports = _read(files)
+    reports = _read_reports(files)
     return _make_scores(reports, ", ".join(map(str, paths)), measure)
 
 
@@ -124,7 +124,7 @@ def _is_report(path: Path) -> bool:
     return start.lstrip().startswith("{") and all(f'"{mark}"' in start for mark in MARKS)
 
 
-def _read(paths: Sequence[Path]) -> list[_Report]:
+def _read_reports(paths: Sequence[Path]) -> list[_Report]:
     """Return the reports in files, by model and evaluation. Raises UsageError if none can be read."""
     by_id: dict[str, _Report] = {}
     problems: list[UsageError] = []
@@ -154,8 +154,6 @@ def _read_report(path: Path) -> _Report:
     report = formats.parse(_Report, content, where)
     if not report.schema_version.startswith(VERSIONS):
         raise UsageError(f"{where}: is of version {report.schema_version} of the schema; 0.2.x and 0.3.x are read")
-    if not report.evaluation_results:
-        raise UsageError(f"{where}: has no evaluation_results")
     return report
 
 
@@ -163,7 +161,7 @@ def _make_scores(reports: Sequence[_Report], source: str, measure: str) -> UserS
     """Return the scores of the compared measures, with notes on the others. source: name of the files in messages."""
     values: list[tuple[_Report, _Value]] = []
     for report in reports:
-        values += [(report, _value(evaluation)) for evaluation in report.evaluation_results]
+        values += [(report, _parse_value(evaluation)) for evaluation in report.evaluation_results]
     of_sets = [value for _, value in values if not value.group]
     headlines = _choose_measures(of_sets, source, measure)
     chosen = [(report, value) for report, value in values if _is_compared(value, headlines)]
@@ -203,13 +201,15 @@ def _is_compared(value: _Value, headlines: Mapping[str, str]) -> bool:
     return not value.group and headlines.get(value.dataset) == value.measure
 
 
-def _value(evaluation: _Evaluation) -> _Value:
+def _parse_value(evaluation: _Evaluation) -> _Value:
     """Return the value of one evaluation. Only biasbed's own reports have values on groups of images."""
     config = evaluation.metric_config
     measure = _measure_name(config)
     name = record.parse_metric(f"test/{measure}/{evaluation.evaluation_name}")  # of biasbed's own reports
     dataset, group = (evaluation.evaluation_name, None) if name is None else (str(name.set), name.group)
-    return _Value(dataset, group, measure, float(evaluation.score_details.score), _unit(config), config.lower_is_better)
+    return _Value(
+        dataset, group, measure, float(evaluation.score_details.score), _unit_of_measure(config), config.lower_is_better
+    )
 
 
 def _measure_name(config: _Metric) -> str:
@@ -221,7 +221,7 @@ def _measure_name(config: _Metric) -> str:
     return f"top{number}_{name}" if name in ("accuracy", "acc") and number > 1 else name
 
 
-def _unit(config: _Metric) -> str:
+def _unit_of_measure(config: _Metric) -> str:
     """Return the unit of a measure (`_Value.unit`): as the file says it, else by the largest score."""
     if config.metric_unit == "proportion" or (config.metric_unit is None and config.max_score == 1):
         return "fraction"
@@ -238,8 +238,7 @@ def _choose_measures(values: Iterable[_Value], source: str, measure: str) -> dic
     if measure == "auto":
         return {name: "accuracy" if "accuracy" in names else names[0] for name, names in by_set.items()}
     every = list(dict.fromkeys(itertools.chain.from_iterable(by_set.values())))
-    if measure not in every:
-        raise UsageError(f"score={measure}: {source} has no such measure{nearest(measure, every)}")
+    refuse_unknown(measure, every, f"score={measure}: {source} has no such measure")
     return {name: measure for name, names in by_set.items() if measure in names}
 
 

@@ -97,8 +97,7 @@ class RunResults:
 
     id: str
     name: str
-    started: int  # milliseconds since 1970
-    ended: int
+    ended: int  # milliseconds since 1970
     step: int
     provenance: Mapping[str, str]
     settings: Mapping[str, str]  # resolved config by dotted name
@@ -147,18 +146,17 @@ def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> R
     where = f"run {run.info.run_id} ({run.info.run_name})"
     if run.info.status != "FINISHED":
         raise UsageError(f"{where} has not finished ({run.info.status}): only its zip file can be exported")
-    text = artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE)
-    if text is None:
-        raise UsageError(f"{where} has no {record.PROTOCOL_FILE}: it is no training or evaluation of biasbed")
     try:
-        protocol = record.Protocol.from_json(text)
+        protocol = record.Protocol.from_json(artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE) or "")
     except ValueError as error:
-        raise UsageError(f"{where}: {record.PROTOCOL_FILE} can't be read: {error}") from None
+        raise UsageError(
+            f"{where} has no {record.PROTOCOL_FILE} of a training or evaluation of biasbed ({error})"
+        ) from None
     histories = _read_histories(uri, run, cache)
     step = _find_step(histories, protocol)
     decisions = _read_decisions(uri, run.info.run_id, protocol, step)
     spreads = _read_spreads(uri, run, protocol, cache)
-    results = tuple(_results(histories, protocol, step, decisions, spreads))
+    results = tuple(_test_results(histories, protocol, step, decisions, spreads))
     if not results:
         raise UsageError(f"{where} has no test results at step {step}")
     tags = run.data.tags
@@ -166,7 +164,6 @@ def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> R
     return RunResults(
         id=tags.get(record.ORIGIN_RUN, run.info.run_id),
         name=run.info.run_name or "",
-        started=run.info.start_time or 0,
         ended=run.info.end_time or 0,
         step=step,
         provenance=provenance,
@@ -186,13 +183,9 @@ def _public_settings(params: Mapping[str, str]) -> dict[str, str]:
     for key, value in params.items():
         name = key.removeprefix(record.CONFIG_PARAMETER)
         if name != key and name not in PLACES:
-            settings[name] = ",".join(_without_folder(part) for part in value.split(","))
+            values = value.split(",")
+            settings[name] = ",".join(v.rpartition("/")[2] if v.startswith(("/", "~")) else v for v in values)
     return settings
-
-
-def _without_folder(word: str) -> str:
-    """Return the last part of a path; other words as they are."""
-    return word.rpartition("/")[2] if word.startswith(("/", "~")) else word
 
 
 Histories = Mapping[str, Mapping[int, float]]  # metric -> step -> value
@@ -268,7 +261,7 @@ def _read_spreads(uri: str, run: Any, protocol: record.Protocol, cache: dict[str
     return spreads
 
 
-def _results(
+def _test_results(
     histories: Histories,
     protocol: record.Protocol,
     step: int,
@@ -278,13 +271,16 @@ def _results(
     """Yield the finite test values of a step: the sets in the protocol's order, headlines first."""
     intervals = {name: report.metric_intervals(answers) for name, answers in decisions.items()}
     counts = {name: report.count_groups(answers) for name, answers in decisions.items()}
-    repeated = [name for name, answers in decisions.items() if _has_repeated_images(answers)]
-    for metric in _in_order(histories, protocol):
+    bootstrapped = []  # sets on which some photograph has several decisions
+    for name, answers in decisions.items():
+        if count_distinct(answers.photograph_of_trial) < len(answers.label):
+            bootstrapped.append(name)
+    for metric in _sort_metrics(histories, protocol):
         value = histories[str(metric)].get(step, math.nan)
         if not record.is_finite(value):
             continue
         described = measures.described(protocol, str(metric))
-        images, low, high = _images(metric, protocol, counts), math.nan, math.nan
+        images, low, high = _count_images(metric, protocol, counts), math.nan, math.nan
         if metric.group is None and metric.measure in intervals.get(str(metric.set), {}):
             low, high, images = intervals[str(metric.set)][metric.measure]
         if not low <= value <= high:  # the stored decisions are others
@@ -297,17 +293,12 @@ def _results(
             images=images,
             low=low,
             high=high,
-            is_bootstrapped=str(metric.set) in repeated,
+            is_bootstrapped=str(metric.set) in bootstrapped,
             seeds=spreads.get(str(metric)),
         )
 
 
-def _has_repeated_images(decisions: Decisions) -> bool:
-    """Return True if some photograph has several decisions, so that its interval is a bootstrap's."""
-    return count_distinct(decisions.photograph_of_trial) < len(decisions.label)
-
-
-def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricName]:
+def _sort_metrics(histories: Histories, protocol: record.Protocol) -> list[MetricName]:
     """Return the test metrics: by set, the headline before other measures, groups last."""
     names = [column.name for column in (*protocol.sets, *protocol.columns)]
     headlines = {(column.name, column.headline) for column in protocol.columns}
@@ -321,7 +312,7 @@ def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricNam
     return [metric for *_, metric in sorted(keyed)]
 
 
-def _images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, Mapping[str, int]]) -> int | None:
+def _count_images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, Mapping[str, int]]) -> int | None:
     """Return the number of images behind a value; None if it is unknown."""
     member = next((member for member in protocol.sets if member.name == metric.set), None)
     if member is None:
