@@ -141,20 +141,20 @@ def profile(
             cue = find_cue(measure, decisions.set)
             if cue is None or any(row.measure == measure and row.set == decisions.set for row in rows):
                 continue
-            value = _own_value(decisions, measure)
+            value = _value_on_set(decisions, measure)
             if not math.isnan(value):
                 counted = int(_image_values(decisions, measure).counted.sum())
-                interval = _own_interval(decisions, measure)
-                beside = _people(decisions, measure, people.get(decisions.set, ()))
+                interval = _interval_on_set(decisions, measure)
+                beside = _people_beside(decisions, measure, people.get(decisions.set, ()))
                 rows.append(_make_row(cue, decisions, measures.FRACTION, counted, value, interval, beside))
     for declaration in derived:
         cue = find_cue(declaration.measure, declaration.name)
         if cue is not None and declaration.phase == "test":
-            rows += _derived_row(cue, declaration, by_set)
+            rows += _derived_rows(cue, declaration, by_set)
     return sorted(rows, key=lambda row: cue_order(row.measure, row.set))
 
 
-def _own_value(decisions: Decisions, measure: str) -> float:
+def _value_on_set(decisions: Decisions, measure: str) -> float:
     """Return a measure of one set; NaN if the decisions lack what it needs."""
     if measure in OF_CONFLICTS and decisions.cues != CUES:
         return NAN
@@ -163,11 +163,11 @@ def _own_value(decisions: Decisions, measure: str) -> float:
     return MEASURES[measure](decisions)
 
 
-def _own_interval(decisions: Decisions, measure: str) -> Interval:
+def _interval_on_set(decisions: Decisions, measure: str) -> Interval:
     """Return the interval of a share of decisions, else a bootstrap interval."""
     if measure in SHARES:
         return share_interval(decisions, _image_values(decisions, measure))
-    return _interval([decisions], [_Mean(0, measure)], lambda means: means[0])
+    return _bootstrap_interval([decisions], [_Mean(0, measure)], lambda means: means[0])
 
 
 def _make_row(
@@ -226,7 +226,7 @@ def _values_of_mean(decisions: Decisions, mean: _Mean) -> CountedValues:
     return values.select(names == mean.group)
 
 
-def _count(decided: Sequence[Decisions], means: Sequence[_Mean]) -> int:
+def _count_decisions(decided: Sequence[Decisions], means: Sequence[_Mean]) -> int:
     """Return the number of decisions that a function of means rests on.
 
     Of a set of which groups or conditions have means, those count. Of several sets the smallest number is taken.
@@ -240,7 +240,7 @@ def _count(decided: Sequence[Decisions], means: Sequence[_Mean]) -> int:
     return min(counts)
 
 
-def _interval(
+def _bootstrap_interval(
     decided: Sequence[Decisions], means: Sequence[_Mean], combine: Callable[[Sequence[float]], float]
 ) -> Interval:
     """Return the bootstrap interval of a function of means, over photographs.
@@ -252,7 +252,7 @@ def _interval(
     """
     samples: list[np.ndarray] = []  # of each drawn sample, sums of its photographs
     positions: dict[int, int] = {}  # of each mean, the column of its sum among all samples' columns
-    for numbers in _joined(decided):
+    for numbers in _group_by_images(decided):
         tables: list[np.ndarray] = []
         for number in numbers:
             decisions = decided[number]
@@ -282,7 +282,7 @@ def _interval(
     return (low, high) if low < high else (NAN, NAN)
 
 
-def _joined(decided: Sequence[Decisions]) -> list[list[int]]:
+def _group_by_images(decided: Sequence[Decisions]) -> list[list[int]]:
     """Return groups of sets, by position, whose images are the same ones in the same order."""
     groups: list[list[int]] = []
     for number, decisions in enumerate(decided):
@@ -299,7 +299,7 @@ def _joined(decided: Sequence[Decisions]) -> list[list[int]]:
 # --- derived values ---------------------------------------------------------------------------------------------------
 
 
-def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[str, Decisions]) -> Iterator[CueValue]:
+def _derived_rows(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[str, Decisions]) -> Iterator[CueValue]:
     """Yield the row of a derived value, unless an input is missing."""
     names = [record.parse_metric(name) for name in declaration.inputs]
     sets = list(dict.fromkeys(name.set for name in names if name is not None and name.set))
@@ -323,23 +323,23 @@ def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[s
         people = NOBODY
         if declaration.name == "laion_c":
             people = People(1 - LAION_C_PEOPLE, source="Li et al. 2025, the best of 19")
-        counted = _count(decided, means)
+        counted = _count_decisions(decided, means)
         if declaration.function == "error_quotient":  # of a group by that of its set
             interval = error_ratio_interval(decided[0], _values_of_mean(decided[0], means[0]).counted)
         else:
-            interval = _interval(decided, means, combine)
+            interval = _bootstrap_interval(decided, means, combine)
         yield _make_row(cue, by_set[declaration.name], declaration.unit, counted, value, interval, people)
 
 
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def _people(decisions: Decisions, measure: str, answers: Sequence[Decisions]) -> People:
+def _people_beside(decisions: Decisions, measure: str, answers: Sequence[Decisions]) -> People:
     """Return people's value of a measure: of the given people, else of the published ones on cue conflicts.
 
     The source of a missing value says why it is missing.
     """
-    values = [value for value in (_own_value(person, measure) for person in answers) if not math.isnan(value)]
+    values = [value for value in (_value_on_set(person, measure) for person in answers) if not math.isnan(value)]
     if values:
         return People(math.fsum(values) / len(values), min(values), max(values), f"{len(values)} given here")
     if measure != "shape_bias":

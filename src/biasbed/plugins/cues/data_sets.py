@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
+from pydantic import Field
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.names import without_condition
@@ -25,7 +26,7 @@ from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import expand_ranges, imagenet_classes
 from biasbed.datasets.imagenet import ImageNet
 from biasbed.datasets.imagenet_c import Corrupted
-from biasbed.errors import MissingData, UsageError, listed
+from biasbed.errors import MissingData, UsageError, first_line, listed
 from biasbed.plugins.cues.classes import (
     CARTON,
     DISTORTIONS,
@@ -37,6 +38,7 @@ from biasbed.plugins.cues.classes import (
     TEXTURES,
 )
 from biasbed.plugins.cues.derivations import NO_FACTOR
+from biasbed.system import formats
 from biasbed.system.strict import MANY_PARTS, parse_json, read_json, read_text
 
 Outputs = tuple[tuple[int, ...], ...]  # of each class, the positions of its ImageNet classes
@@ -60,6 +62,7 @@ def positions(wnids: Iterable[str]) -> tuple[int, ...]:
 # --- background -------------------------------------------------------------------------------------------------------
 
 IN9_MAP = "in_to_in9.json"  # ImageNet's class number -> number of the class of ImageNet-9, -1 for none
+ClassNumber = Annotated[int, Field(ge=-1, lt=len(IMAGENET_9))]
 
 
 class ImageNet9(DataSet):
@@ -73,7 +76,7 @@ class ImageNet9(DataSet):
 
     def find(self, data_dir: Path) -> Path | None:
         folder = super().find(data_dir)
-        return folder if folder is not None and self._map(data_dir, folder) is not None else None
+        return folder if folder is not None and self._find_map(data_dir, folder) is not None else None
 
     def describe_missing(self, data_dir: Path) -> str:
         folder = super().find(data_dir)
@@ -86,29 +89,23 @@ class ImageNet9(DataSet):
 
     def outputs(self, data_dir: Path) -> Outputs:
         """Return the ImageNet classes of each class. Raises UsageError if the release's map is damaged."""
-        path = self._map(data_dir, self.folder(data_dir))
+        path = self._find_map(data_dir, self.folder(data_dir))
         assert path is not None
-        try:
-            numbers = read_json(path, MANY_PARTS)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no JSON"
-            raise UsageError(f"can't read {path}: {reason}; get it again") from None
-        valid = range(-1, len(self.classes))
-        if not isinstance(numbers, dict) or not all(
-            type(number) is int and number in valid for number in numbers.values()
-        ):
-            raise UsageError(f"{path}: expected a class, -1 to {valid[-1]}, for each of ImageNet's class numbers")
         members: list[list[int]] = [[] for _ in self.classes]
-        for position in range(len(imagenet_classes())):
-            number = numbers.get(str(position), -1)
-            if number >= 0:
-                members[number].append(position)
-        empty = [name for name, group in zip(self.classes, members, strict=True) if not group]
-        if empty:
-            raise UsageError(f"{path}: gives no ImageNet class to {listed(empty, 5)}; get it again")
+        try:
+            numbers = formats.check(dict[str, ClassNumber], read_json(path, MANY_PARTS))
+            for position in range(len(imagenet_classes())):
+                number = numbers.get(str(position), -1)
+                if number >= 0:
+                    members[number].append(position)
+            empty = [name for name, positions in zip(self.classes, members, strict=True) if not positions]
+            if empty:
+                raise ValueError(f"it gives no ImageNet class to {listed(empty, 5)}")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"can't read {path}: {first_line(error)}; get it again") from None
         return tuple(map(tuple, members))
 
-    def _map(self, data_dir: Path, folder: Path) -> Path | None:
+    def _find_map(self, data_dir: Path, folder: Path) -> Path | None:
         paths = (parent / IN9_MAP for parent in (folder.parent.parent, folder.parent, data_dir))
         return next((path for path in paths if path.is_file()), None)
 
@@ -296,13 +293,14 @@ def read_factors(folder: Path) -> Mapping[str, Annotation]:
         try:
             values = parse_json(line)
             chosen = [factor for factor in FACTORS if values[factor]]
+            (factor,) = chosen or [NO_FACTOR]
             name, label = values["file_name"], values["class"]
         except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{path}, line {number}: no annotation with the 16 factors; get the file again") from None
-        if len(chosen) > 1:
-            raise UsageError(f"{path}, line {number}: {name} has {len(chosen)} top factors: is this the file of all?")
+            raise UsageError(
+                f"{path}, line {number}: no annotation with the 16 factors, of which one may be true; get it again"
+            ) from None
         if name not in prototypes:
-            annotations[name] = Annotation(label, chosen[0] if chosen else NO_FACTOR)
+            annotations[name] = Annotation(label, factor)
     return annotations
 
 

@@ -17,8 +17,8 @@ from biasbed.system.files import sha256
 from biasbed.tasks import MULTI_CLASS
 
 
-def _of_outputs(data: data_sets.HasOutputs, how: Aggregation, map_name: str = "", **values: Any) -> RobustSet:
-    """Return a set each of whose classes stands for several outputs. how: they are pooled."""
+def _pooled_set(data: data_sets.HasOutputs, how: Aggregation, map_name: str = "", **values: Any) -> RobustSet:
+    """Return a set each of whose classes stands for several outputs, which are pooled. values: its other fields."""
 
     def make_label_map(data_dir: Path) -> Grouped:
         return Grouped(data.outputs(data_dir), how, map_name or data.name)
@@ -26,10 +26,13 @@ def _of_outputs(data: data_sets.HasOutputs, how: Aggregation, map_name: str = ""
     return RobustSet(data, make_label_map=make_label_map, **values)
 
 
-def _background(data: data_sets.ImageNet9, counts: bool = True) -> RobustSet:
-    """Return a version of ImageNet-9. As in its paper, the best of all 1000 outputs must belong to the class."""
+def _imagenet_9_set(data: data_sets.ImageNet9, counts: bool = True) -> RobustSet:
+    """Return a version of ImageNet-9. As in its paper, the best of all 1000 outputs must belong to the class.
+
+    counts: it is a column of tables and tests.
+    """
     block = "imagenet_9"
-    return _of_outputs(
+    return _pooled_set(
         data,
         "prob_max",
         map_name=block,
@@ -41,9 +44,9 @@ def _background(data: data_sets.ImageNet9, counts: bool = True) -> RobustSet:
     )
 
 
-def _pure_cue(data: data_sets.PureCue, counts: bool = True) -> RobustSet:
+def _pure_cue_set(data: data_sets.PureCue, counts: bool = True) -> RobustSet:
     """Return a set of images with one cue."""
-    return _of_outputs(data, "prob_max", measures=(*MULTI_CLASS.measures, MRR), headline=MRR, counts=counts)
+    return _pooled_set(data, "prob_max", measures=(*MULTI_CLASS.measures, MRR), headline=MRR, counts=counts)
 
 
 def _transform_watermarked(source: Source, size: int, how: Preprocess) -> tuple[transforms.Transform, str]:
@@ -56,13 +59,13 @@ def _transform_watermarked(source: Source, size: int, how: Preprocess) -> tuple[
 
 
 SETS: Mapping[str, RobustSet] = {
-    "refined_bias_shape": _pure_cue(data_sets.RefinedShape()),
-    "refined_bias_texture": _pure_cue(data_sets.RefinedTexture(), counts=False),
-    "imagenet_9": _background(data_sets.ImageNet9()),
-    "imagenet_9_mixed_same": _background(data_sets.MixedSame()),
-    "imagenet_9_mixed_rand": _background(data_sets.MixedRand()),
-    "imagenet_9_only_fg": _background(data_sets.OnlyForeground()),
-    "imagenet_9_only_bg_t": _background(data_sets.OnlyBackground(), counts=False),
+    "refined_bias_shape": _pure_cue_set(data_sets.RefinedShape()),
+    "refined_bias_texture": _pure_cue_set(data_sets.RefinedTexture(), counts=False),
+    "imagenet_9": _imagenet_9_set(data_sets.ImageNet9()),
+    "imagenet_9_mixed_same": _imagenet_9_set(data_sets.MixedSame()),
+    "imagenet_9_mixed_rand": _imagenet_9_set(data_sets.MixedRand()),
+    "imagenet_9_only_fg": _imagenet_9_set(data_sets.OnlyForeground()),
+    "imagenet_9_only_bg_t": _imagenet_9_set(data_sets.OnlyBackground(), counts=False),
     "imagenet_w": RobustSet(
         data_sets.ImageNetW(),
         is_usual=False,
@@ -71,5 +74,5 @@ SETS: Mapping[str, RobustSet] = {
         make_transform=_transform_watermarked,
     ),
     "imagenet_x": RobustSet(data_sets.ImageNetX(), is_usual=False, source_images=VALIDATION_IMAGES, block="imagenet"),
-    "laion_c": _of_outputs(data_sets.LaionC(), "prob_mean", cadence="end"),
+    "laion_c": _pooled_set(data_sets.LaionC(), "prob_mean", cadence="end"),
 }

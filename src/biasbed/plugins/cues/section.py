@@ -105,7 +105,7 @@ CUE_PROFILE = CueProfile()
 # --- what is computed -------------------------------------------------------------------------------------------------
 
 
-class _Key(NamedTuple):
+class _CueKey(NamedTuple):
     """Measure of a cue on a set."""
 
     measure: str
@@ -133,7 +133,7 @@ def cue_profile_table(decisions: DecisionReader, selected: Selected, algorithms:
                 "measure": key.measure,
                 "dataset": key.dataset,
                 "unit": units[key],
-                **_summarise(list(of_row[key].values()), evaluated.get(key, {})),
+                **_mean_with_interval(list(of_row[key].values()), evaluated.get(key, {})),
             }
             scale = measures.scale(units[key])
             rows.append(row | {name: scale * row[name] for name in NUMBERS})
@@ -142,20 +142,20 @@ def cue_profile_table(decisions: DecisionReader, selected: Selected, algorithms:
     return frame if tells_more else frame.iloc[:0]
 
 
-class _Values(NamedTuple):
+class _CueValues(NamedTuple):
     """Values of the chosen runs at the chosen steps."""
 
     runs: dict[str, list[Run]]  # by algorithm
-    values: dict[tuple[str, _Key], dict[str, float]]  # (algorithm, measure) -> run id -> value
-    units: dict[_Key, str]
+    values: dict[tuple[str, _CueKey], dict[str, float]]  # (algorithm, measure) -> run id -> value
+    units: dict[_CueKey, str]
 
 
-def _read_values(selected: Selected) -> _Values:
+def _read_values(selected: Selected) -> _CueValues:
     runs: dict[str, dict[str, Run]] = {}
-    values: dict[tuple[str, _Key], dict[str, float]] = {}
-    units: dict[_Key, str] = {}
+    values: dict[tuple[str, _CueKey], dict[str, float]] = {}
+    units: dict[_CueKey, str] = {}
     cells = {chosen.pool.cell for chosen in selected.choices}
-    cue_metrics: dict[str, list[tuple[str, _Key]]] = {}  # by run id, as a run is chosen for every column
+    cue_metrics: dict[str, list[tuple[str, _CueKey]]] = {}  # by run id, as a run is chosen for every column
     for chosen in selected.choices if len(cells) == 1 else ():
         run, history, algorithm = chosen.candidate.run, chosen.candidate.history, chosen.pool.algorithm
         if run.kind == "published":
@@ -172,16 +172,16 @@ def _read_values(selected: Selected) -> _Values:
             if not math.isnan(value):
                 values.setdefault((algorithm, key), {}).setdefault(run.id, value)
                 units[key] = measures.described(chosen.protocol, metric).unit
-    return _Values({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
+    return _CueValues({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
 
 
 @functools.cache
-def _find_key(metric: str) -> _Key | None:
+def _find_key(metric: str) -> _CueKey | None:
     """Return the measure of a cue that a metric is; None for other metrics."""
     name = record.parse_metric(metric)
     if name is None or name.phase != "test" or name.group or name.set is None:
         return None
-    return _Key(name.measure, name.set) if find_cue(name.measure, name.set) is not None else None
+    return _CueKey(name.measure, name.set) if find_cue(name.measure, name.set) is not None else None
 
 
 def _is_uncounted(name: str, protocol: record.Protocol) -> bool:
@@ -189,7 +189,7 @@ def _is_uncounted(name: str, protocol: record.Protocol) -> bool:
     return any(tested.name == name and not tested.counts for tested in protocol.sets)
 
 
-def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:
+def _mean_with_interval(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:
     """Return the mean over runs with its interval and people's number. evaluated: the row of the only run's file."""
     from scipy import stats
 
@@ -198,7 +198,7 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[st
         half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
         low, high, basis = float(np.mean(values)) - half, float(np.mean(values)) + half, OVER_RUNS
     elif len(values) == 1:
-        low, high = _number(evaluated.get("low")), _number(evaluated.get("high"))
+        low, high = _parse_number(evaluated.get("low")), _parse_number(evaluated.get("high"))
         basis = "" if math.isnan(low) else OVER_IMAGES
     return {
         "value": math.fsum(values) / len(values),
@@ -206,26 +206,26 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[st
         "high": high,
         "over": basis,
         "num_runs": len(values),
-        "decisions": _number(evaluated.get("decisions")),
-        "people": _number(evaluated.get("people")),
-        "people_low": _number(evaluated.get("people_low")),
-        "people_high": _number(evaluated.get("people_high")),
+        "decisions": _parse_number(evaluated.get("decisions")),
+        "people": _parse_number(evaluated.get("people")),
+        "people_low": _parse_number(evaluated.get("people_low")),
+        "people_high": _parse_number(evaluated.get("people_high")),
         "people_from": str(evaluated.get("people_from") or ""),
     }
 
 
-def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_Key, Mapping[str, str]]:
+def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_CueKey, Mapping[str, str]]:
     """Return the rows of the file that an evaluation wrote, by measure and set; empty for another run."""
-    rows: dict[_Key, Mapping[str, str]] = {}
+    rows: dict[_CueKey, Mapping[str, str]] = {}
     profile = decisions.table(runs[0], "looks_at.csv")
     if len({row.get("observer") for row in profile}) > 1:  # of recorded decisions of several models
         return rows
     for row in profile:
-        rows[_Key(str(row.get("measure")), str(row.get("set")))] = row
+        rows[_CueKey(str(row.get("measure")), str(row.get("set")))] = row
     return rows
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
@@ -245,13 +245,13 @@ def make_row_table(analysis: Analysis, name: str, rows: pd.DataFrame) -> ReportT
     columns = [
         TableColumn("cue", _first_of_cue(rows)),
         TableColumn("measured", lambda row: text_cell(row["meaning"])),
-        TableColumn("value", _value),
+        TableColumn("value", _value_cell),
     ]
     if rows["people"].notna().any():
-        columns.append(TableColumn("people", _people))
+        columns.append(TableColumn("people", _people_cell))
     has_decisions = rows["decisions"].notna().any()
     if has_decisions:
-        columns.append(TableColumn("decisions", _decisions))
+        columns.append(TableColumn("decisions", _decisions_cell))
     columns.append(TableColumn("set", named("dataset", analysis.label)))
     caption = f"{analysis.label(name)}: {CAPTION}{_describe_intervals(rows)}"
     if has_decisions:
@@ -330,7 +330,7 @@ def digits_of(unit: str) -> int:
     return 1 if unit == measures.FRACTION else 2
 
 
-def _value(row: TableRecord) -> TableCell:
+def _value_cell(row: TableRecord) -> TableCell:
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)
     return number_cell(
@@ -338,12 +338,12 @@ def _value(row: TableRecord) -> TableCell:
     )
 
 
-def _decisions(row: TableRecord) -> TableCell:
+def _decisions_cell(row: TableRecord) -> TableCell:
     number = row["decisions"]
     return TableCell(MISSING, value=-math.inf) if math.isnan(number) else TableCell(f"{number:,.0f}", value=int(number))
 
 
-def _people(row: TableRecord) -> TableCell:
+def _people_cell(row: TableRecord) -> TableCell:
     if math.isnan(row["people"]):
         return TableCell(MISSING, value=-math.inf)
     digits = digits_of(row["unit"])
@@ -390,7 +390,7 @@ def _draw_panel(
             for key in zip(rows["measure"], rows["dataset"], strict=True)
         ]
         for values, height in zip(rows.to_dict("records"), heights, strict=True):
-            figure.tip(axes, values["value"], height, _describe(analysis.label(name), values))
+            figure.tip(axes, values["value"], height, _describe_value(analysis.label(name), values))
         axes.hlines(heights, rows["low"], rows["high"], color=colour, lw=1.6)
         axes.plot(rows["value"], heights, marker, color=colour, ms=5, label=analysis.label(name))
     people = frame.dropna(subset=["people"]).drop_duplicates(["measure", "dataset"])
@@ -410,7 +410,7 @@ def _draw_panel(
         axes.set_xlabel("error by the error on all images")
 
 
-def _describe(label: str, row: TableRecord) -> str:
+def _describe_value(label: str, row: TableRecord) -> str:
     """Return a value as a tooltip: row, measure, value and interval."""
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)

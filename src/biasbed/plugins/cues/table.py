@@ -38,11 +38,11 @@ def profile_lines(values: Sequence[CueValue]) -> list[str]:
     sources: dict[str, None] = {}
     for row in values:
         cells = [row.cue, row.meaning, row.set, f"{row.decisions:,}"]
-        cells += [_in_unit(row.value, row.unit), _bounds(row.low, row.high, row.unit)]
+        cells += [_value_in_unit(row.value, row.unit), _interval_in_unit(row.low, row.high, row.unit)]
         if row.cue == shown_cue:
             cells[0] = ""
         if has_people:
-            cells.append(_in_unit(row.people, row.unit))
+            cells.append(_value_in_unit(row.people, row.unit))
         if row.people_from:
             sources[f"people: {row.people_from}"] = None
         shown_cue = row.cue
@@ -50,7 +50,7 @@ def profile_lines(values: Sequence[CueValue]) -> list[str]:
     return [*aligned(table, left=(0, 1, 2)), *sources]
 
 
-def _bounds(low: float, high: float, unit: str) -> str:
+def _interval_in_unit(low: float, high: float, unit: str) -> str:
     if math.isnan(low):
         return ""
     if unit == measures.FRACTION:
@@ -58,7 +58,7 @@ def _bounds(low: float, high: float, unit: str) -> str:
     return f"{low:.3f} to {high:.3f}"
 
 
-def _in_unit(value: float, unit: str) -> str:
+def _value_in_unit(value: float, unit: str) -> str:
     if math.isnan(value):
         return ""
     if unit == measures.FRACTION:
