@@ -41,7 +41,7 @@ class TrustRow(NamedTuple):
     group: str  # empty: of all images
     measure: str
     value: float
-    low: float  # of the percentile_interval over images; NaN for a group
+    low: float  # of the interval over images; NaN for a group
     high: float
     images: int
 
@@ -50,7 +50,7 @@ COLUMNS = TrustRow._fields
 
 
 def percentile_interval(estimate: ResampledValue, level: float = LEVEL) -> tuple[float, float]:
-    """Return the percentile percentile_interval of the resamples."""
+    """Return the percentile interval of the resamples."""
     low, high = np.quantile(estimate.resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return low, high
 

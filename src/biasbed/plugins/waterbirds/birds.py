@@ -189,7 +189,7 @@ def count_images(training: Sequence[int], test: Sequence[int], severity: float) 
     images = {TRAIN: left, VALIDATION: validating, TEST: test}
     counts = {}
     for split in SPLITS:
-        counts[split] = [_divide(number, shares[split]) for number in images[split]]
+        counts[split] = [_divide_by_severity(number, shares[split]) for number in images[split]]
     return counts
 
 
@@ -239,7 +239,7 @@ def _deal_scenes(splits: np.ndarray, kinds: np.ndarray, shuffled: Sequence[np.nd
     return dealt
 
 
-def _divide(images: int, severity: float) -> KindCounts:
+def _divide_by_severity(images: int, severity: float) -> KindCounts:
     """Divide images into aligned and conflicting ones, `severity` percent of them conflicting."""
     aligned = round(round((100 - severity) / 100 * images, 9))  # the inner round makes 2.4999999999 a half
     return KindCounts(aligned, images - aligned)

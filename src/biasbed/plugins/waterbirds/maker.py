@@ -67,9 +67,9 @@ class Composition(SingleFiles):
     def compose(self, row: int) -> Tensor:
         """Return the image of a row [3,H,W] uint8. Raises CorruptImage if one of its three originals can't be read."""
         image = self.rows[row]
-        bird, scene = _pixels(self.birds / image.bird.image), _pixels(self.scenes / image.scene)
+        bird, scene = _read_pixels(self.birds / image.bird.image), _read_pixels(self.scenes / image.scene)
         path = self.masks / mask_of(image.bird.image)
-        mask = _pixels(path)
+        mask = _read_pixels(path)
         if mask.shape != bird.shape:
             sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, bird)]
             raise CorruptImage(f"the segmentation {path} is {sizes[0]} pixels large, its bird {sizes[1]}")
@@ -116,11 +116,11 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
         data = self.config.data
         severity = SEVERITY if data.severity == "auto" else float(data.severity)
         folder = composition(suite.data_root, severity, data.seed)
-        work = self._work(suite.data_root, folder, severity, data.seed)
+        work = self._plan_composition(suite.data_root, folder, severity, data.seed)
         with exclusive(folder.parent, "composed"), failures(folder):
-            return self._make(work, work.manifest(self.name, severity, data.seed))
+            return self._compose_missing(work, work.manifest(self.name, severity, data.seed))
 
-    def _work(self, data_dir: Path, folder: Path, severity: float, seed: int) -> Composition:
+    def _plan_composition(self, data_dir: Path, folder: Path, severity: float, seed: int) -> Composition:
         """Return the images to be made from the originals; nothing is written."""
         cub, places = CUB(), Places()
         birds = find_originals(cub, "cub", self.options.cub, data_dir)
@@ -131,7 +131,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
         refuse_missing(masks, [mask_of(row.bird.image) for row in rows], "birds' segmentations")
         return Composition(rows, birds / "images", masks, scenes, folder, self.options.format)
 
-    def _make(self, work: Composition, manifest: ImagesManifest) -> Path:
+    def _compose_missing(self, work: Composition, manifest: ImagesManifest) -> Path:
         folder, table = work.folder, work.folder / ComposedWaterbirds.file
         if folder.is_dir() and any(folder.iterdir()) and ImagesManifest.read(folder) is None:
             raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
@@ -165,7 +165,7 @@ def cover(scene: np.ndarray, width: int, height: int) -> np.ndarray:
     """
     image = Image.fromarray(scene)
     if image.width < width or image.height < height:
-        image = image.resize(_covering(image.width, image.height, width, height), Image.Resampling.LANCZOS)
+        image = image.resize(_covering_size(image.width, image.height, width, height), Image.Resampling.LANCZOS)
     left = top = 0
     if image.width / image.height > width / height:
         left = (image.width - int(width / height * image.height)) // 2
@@ -175,7 +175,7 @@ def cover(scene: np.ndarray, width: int, height: int) -> np.ndarray:
     return np.asarray(middle.resize((width, height), Image.Resampling.LANCZOS))
 
 
-def _covering(old_width: int, old_height: int, width: int, height: int) -> tuple[int, int]:
+def _covering_size(old_width: int, old_height: int, width: int, height: int) -> tuple[int, int]:
     """Return the smallest size of the old aspect ratio that covers the new size."""
     by_width = int(width / old_width * old_height)
     if by_width >= height:
@@ -183,6 +183,6 @@ def _covering(old_width: int, old_height: int, width: int, height: int) -> tuple
     return max(width, int(height / old_height * old_width)), height
 
 
-def _pixels(path: Path) -> np.ndarray:
+def _read_pixels(path: Path) -> np.ndarray:
     """Return an image file's pixels [H,W,3] uint8. Raises CorruptImage if it can't be read."""
     return np.ascontiguousarray(open_file(path).pixels().permute(1, 2, 0).numpy())
