@@ -296,7 +296,7 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
     with pytest.raises(UsageError, match=r"has no preprocessor_config.json"):
         networks.build(f"transformers:{tmp_path}", 4)
     save_processor(tmp_path)
-    transformers_models._preprocessing.cache_clear()
+    transformers_models._read_preprocessing.cache_clear()
     published = library.fetch(f"transformers:{tmp_path}", "default")
     network, x = published.network.eval(), images(3)
     with torch.no_grad():

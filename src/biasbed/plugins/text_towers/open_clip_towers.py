@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from torch import Tensor, nn
 
 from biasbed.config import Crop
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import UsageError, first_line
 from biasbed.networks.model_libraries import SOURCES, Preprocessing, folder_of, out_of_reach_error
-from biasbed.plugins.text_towers.towers import ImageTower, TextTower, TowerLibrary
-from biasbed.settings import nearest
+from biasbed.plugins.text_towers.towers import (
+    ImageTower,
+    TextTower,
+    TowerLibrary,
+    open_tokenizer,
+    refuse_other_channels,
+)
+from biasbed.settings import refuse_unknown
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
@@ -71,30 +77,26 @@ class OpenCLIP(TowerLibrary):
 
         if name.startswith(SOURCES):
             _read_config(name)
-        elif name not in open_clip.list_models():
-            raise UsageError(f"unknown backbone 'open_clip:{name}'{nearest(name, open_clip.list_models())}")
+        else:
+            refuse_unknown(name, open_clip.list_models(), f"unknown backbone 'open_clip:{name}'")
 
     def create(self, name: str, tag: str, form: Form) -> Backbone:
         from biasbed.networks.form import Backbone, MeanStd
 
-        if form.channels != 3:
-            raise UsageError(f"open_clip:{name} takes images of 3 channels, not {form.channels}")
-        model = self._model(name, tag, form.image_size)
+        refuse_other_channels(f"open_clip:{name}", 3, form)
+        model = self._create_model(name, tag, form.image_size)
         preprocessing = self.preprocessing(name, tag)
         size = getattr(model.visual, "image_size", None)
-        side = size if isinstance(size, int) or size is None else int(size[0])
-        module = OpenCLIPImage(model, int(self._model_config(name)["embed_dim"]), form.outputs)
+        side = None if size is None else _side_of(size)
+        module = OpenCLIPImage(model, int(self._read_sizes(name)["embed_dim"]), form.outputs)
         return Backbone(module, MeanStd(preprocessing.mean, preprocessing.std), side)
 
     def create_text(self, name: str, tag: str) -> TextTower:
         import open_clip
 
-        with _quiet():
-            try:
-                tokenizer = open_clip.get_tokenizer(name)
-            except Exception as error:  # a missing package, or a hub that can't be reached
-                raise Failure(f"the tokenizer of open_clip:{name} can't be opened: {first_line(error)}") from None
-        return OpenCLIPText(self._model(name, tag), tokenizer)
+        with _without_warnings():
+            tokenizer = open_tokenizer(f"open_clip:{name}", functools.partial(open_clip.get_tokenizer, name))
+        return OpenCLIPText(self._create_model(name, tag), tokenizer)
 
     def weights(self, name: str) -> list[str]:
         import open_clip
@@ -104,7 +106,7 @@ class OpenCLIP(TowerLibrary):
     def fetch(self, name: str, tag: str) -> dict[str, Tensor]:
         import open_clip
 
-        with _quiet():
+        with _without_warnings():
             model = open_clip.create_model(name, pretrained=tag or None, require_pretrained=True)
         return dict(model.state_dict())
 
@@ -117,8 +119,8 @@ class OpenCLIP(TowerLibrary):
         else:
             values = open_clip.get_pretrained_cfg(name, tag) if tag else {}
         usual = PreprocessCfg()
-        size = values.get("size", self._model_config(name)["vision_cfg"].get("image_size", usual.size))
-        side = size if isinstance(size, int) else int(size[0])
+        size = values.get("size", self._read_sizes(name)["vision_cfg"].get("image_size", usual.size))
+        side = _side_of(size)
         return Preprocessing(
             mean=tuple(values.get("mean", usual.mean)),
             std=tuple(values.get("std", usual.std)),
@@ -139,12 +141,12 @@ class OpenCLIP(TowerLibrary):
             return ""
         return f"open_clip:{name} has GELU; weights of OpenAI and others with QuickGELU need open_clip:{quick}"
 
-    def _model(self, name: str, tag: str, image_size: int | None = None) -> Any:
+    def _create_model(self, name: str, tag: str, image_size: int | None = None) -> Any:
         """Return a fresh model. The weights `tag` decide its activation (OpenAI's: QuickGELU)."""
         import open_clip
 
         config = open_clip.get_pretrained_cfg(name, tag) if tag else {}
-        with _quiet():
+        with _without_warnings():
             return open_clip.create_model(
                 name,
                 load_weights=False,
@@ -153,7 +155,7 @@ class OpenCLIP(TowerLibrary):
                 force_image_size=image_size,
             )
 
-    def _model_config(self, name: str) -> dict[str, Any]:
+    def _read_sizes(self, name: str) -> dict[str, Any]:
         """Return the sizes of a model's towers."""
         import open_clip
 
@@ -161,6 +163,11 @@ class OpenCLIP(TowerLibrary):
             _read_config(name)["model_cfg"] if name.startswith(SOURCES) else open_clip.get_model_config(name)
         )
         return config
+
+
+def _side_of(size: Any) -> int:
+    """Return the side of square images: open_clip names their size by one number, or by height and width."""
+    return size if isinstance(size, int) else int(size[0])
 
 
 @functools.cache
@@ -177,16 +184,17 @@ def _read_config(name: str) -> dict[str, Any]:
             raise out_of_reach_error(f"open_clip:{name}", error, "open_clip:local-dir:<folder>") from None
     try:
         with open(path, encoding="utf-8") as file:
-            config = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"backbone=open_clip:{name}: {first_line(error)}") from None
-    if not isinstance(config, dict) or "model_cfg" not in config:
-        raise UsageError(f"backbone=open_clip:{name}: open_clip_config.json has no model_cfg")
+            config: dict[str, Any] = json.load(file)
+        config["model_cfg"]["embed_dim"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"backbone=open_clip:{name}: open_clip_config.json describes no model ({first_line(error)})"
+        ) from None
     return config
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _without_warnings() -> Iterator[None]:
     """Silence open_clip's warning that a model has random weights, which are loaded later."""
     root = logging.getLogger()
     level = root.level

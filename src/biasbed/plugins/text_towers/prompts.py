@@ -6,11 +6,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from biasbed.datasets.classes import wordnet_lemmas
 from biasbed.errors import UsageError, listed
-from biasbed.settings import nearest
+from biasbed.settings import nearest, refuse_unknown
 from biasbed.system import files, strict_yaml
 from biasbed.system.strict import read_text
 
@@ -61,23 +60,22 @@ def read_templates(setting: str) -> tuple[str, ...]:
     """Return the templates that `hparams.prompts` names. Raises UsageError if one of them is no template."""
     if setting in SETS:
         return SETS[setting]
-    templates = split_typed(setting) if SLOT in setting else _as_list(_read_file(setting, PROMPTS), setting, PROMPTS)
-    check_templates(templates, _option(PROMPTS, setting))
+    templates = (
+        split_typed(setting) if SLOT in setting else _require_texts(_read_file(setting, PROMPTS), setting, PROMPTS)
+    )
+    refuse_poor_templates(templates, _name_setting(PROMPTS, setting))
     return tuple(templates)
 
 
-def check_templates(templates: Sequence[str], where: str) -> None:
-    """Raise UsageError if there is no template, if one has not exactly one slot, or if two are equal."""
-    if not templates:
-        raise UsageError(f"{where}: holds no template, as '{EXAMPLE}'")
-    for template in templates:
-        if template.count(SLOT) != 1:
-            raise UsageError(
-                f"{where}: the template '{template}' should have {SLOT} once, in place of the class, as '{EXAMPLE}'"
-            )
-    double = _doubles(templates)
-    if double:
-        raise UsageError(f"{where}: the template '{double[0]}' is there twice; a double one would count twice")
+def refuse_poor_templates(templates: Sequence[str], where: str) -> None:
+    """Raise UsageError unless there are templates, each with one slot, and no two equal: a double one counts twice."""
+    poor = [template for template in templates if template.count(SLOT) != 1 or templates.count(template) > 1]
+    if poor or not templates:
+        problem = f"not '{poor[0]}'" if poor else "there is none"
+        raise UsageError(
+            f"{where}: a template should have {SLOT} once, in place of the class, as '{EXAMPLE}', and be there once; "
+            f"{problem}"
+        )
 
 
 def read_class_names(setting: str, classes: Sequence[str]) -> tuple[str, ...]:
@@ -87,21 +85,19 @@ def read_class_names(setting: str, classes: Sequence[str]) -> tuple[str, ...]:
     readable name, or if the names are not as many as the classes.
     """
     if setting == SUITE:
-        return tuple(_suite_names(classes))
+        return tuple(_readable_names(classes))
     option = "hparams.class_names"
     content = split_typed(setting) if SEPARATOR in setting else _read_file(setting, option)
-    where = _option(option, setting)
+    where = _name_setting(option, setting)
     if isinstance(content, dict):
-        unnamed = [name for name in classes if name not in content]
-        unknown = [str(name) for name in content if name not in classes]
-        if unnamed or unknown:
-            problem = f"lacks {listed(unnamed, 3)}" if unnamed else f"names {listed(unknown, 3)}, which is no class"
-            raise UsageError(f"{where}: {problem}; the suite has {len(classes)} classes")
-        content = [content[name] for name in classes]
-    names = _as_list(content, setting, option)
+        by_class = {str(name): text for name, text in content.items()}  # YAML reads some names as numbers
+        for name in classes:
+            refuse_unknown(name, by_class, f"{where}: lacks the class '{name}'")
+        content = [by_class[name] for name in classes]
+    names = _require_texts(content, setting, option)
     if len(names) != len(classes):
         raise UsageError(f"{where}: has {len(names)} names, and the suite has {len(classes)} classes")
-    double = _doubles(names)
+    double = _find_doubles(names)
     if double:
         raise UsageError(f"{where}: two classes are called '{double[0]}', and no text tells them apart")
     return tuple(names)
@@ -120,7 +116,7 @@ def split_typed(setting: str) -> list[str]:
     return [text.strip() for text in setting.split(SEPARATOR) if text.strip()]
 
 
-def _suite_names(classes: Sequence[str]) -> list[str]:
+def _readable_names(classes: Sequence[str]) -> list[str]:
     lemmas = wordnet_lemmas() if any(map(_WORDNET_ID.fullmatch, classes)) else {}
     names = []
     for name in classes:
@@ -131,7 +127,7 @@ def _suite_names(classes: Sequence[str]) -> list[str]:
                 "with hparams.class_names=<file>, one a line in the order of the classes"
             )
         names.append(readable)
-    double = _doubles(names)
+    double = _find_doubles(names)
     if double:
         log.warning(
             "classes with one name (%s) have the same prompts; hparams.class_names=<file> can tell them apart",
@@ -144,13 +140,9 @@ def _read_file(setting: str, option: str) -> object:
     """Return the content of a YAML file, or the lines of a text file that are not blank."""
     path = files.find_file(setting, option)
     if path is None:
-        raise UsageError(f"{_option(option, setting)}: no such file")
+        raise UsageError(f"{_name_setting(option, setting)}: no such file")
     if path.suffix in (".yaml", ".yml"):
         return strict_yaml.read(path, option)
-    return _read_lines(path, option)
-
-
-def _read_lines(path: Path, option: str) -> list[str]:
     try:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -158,18 +150,18 @@ def _read_lines(path: Path, option: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _as_list(content: object, setting: str, option: str) -> list[str]:
+def _require_texts(content: object, setting: str, option: str) -> list[str]:
     """Return a list of texts. Raises UsageError for any other content."""
     texts = [] if content is None else content
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise UsageError(f"{_option(option, setting)}: should be a list of texts")
+        raise UsageError(f"{_name_setting(option, setting)}: should be a list of texts")
     return texts
 
 
-def _option(option: str, setting: str) -> str:
+def _name_setting(option: str, setting: str) -> str:
     """Return a setting with its name for messages: of a file the path, without the checksum that is recorded."""
     return f"{option}={setting.partition(files.CHECKSUM)[0]}"
 
 
-def _doubles(texts: Sequence[str]) -> list[str]:
+def _find_doubles(texts: Sequence[str]) -> list[str]:
     return [text for text, count in Counter(texts).items() if count > 1]

@@ -8,16 +8,19 @@ Answers: How is a text classifier computed, and which libraries have text towers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.model_libraries import ModelLibrary
+
+if TYPE_CHECKING:
+    from biasbed.networks.form import Form
 
 PART = 256  # texts whose features are computed together
 
@@ -85,6 +88,20 @@ class TowerLibrary(ModelLibrary):
     def create_text(self, name: str, tag: str) -> TextTower:
         """Return a fresh text tower. Raises UsageError if the model has none."""
         raise NotImplementedError
+
+
+def refuse_other_channels(model: str, channels: int, form: Form) -> None:
+    """Raise UsageError if a model takes images of other channels than it is asked for."""
+    if form.channels != channels:
+        raise UsageError(f"{model} takes images of {channels} channels, not {form.channels}")
+
+
+def open_tokenizer(model: str, make: Callable[[], Any]) -> Any:
+    """Return a library's tokenizer. Raises Failure if it lacks a file or package, or the hub can't be reached."""
+    try:
+        return make()
+    except Exception as error:  # each library raises its own
+        raise Failure(f"the tokenizer of {model} can't be opened: {first_line(error)}") from None
 
 
 def no_text_tower_error(name: str) -> UsageError:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from torch import Tensor, nn
 
 from biasbed.config import Crop
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import UsageError, first_line
 from biasbed.networks.model_libraries import Preprocessing, is_folder, out_of_reach_error
-from biasbed.plugins.text_towers.towers import ImageTower, TextTower, TowerLibrary, no_text_tower_error
+from biasbed.plugins.text_towers.towers import (
+    ImageTower,
+    TextTower,
+    TowerLibrary,
+    no_text_tower_error,
+    open_tokenizer,
+    refuse_other_channels,
+)
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
@@ -105,7 +112,7 @@ class Transformers(TowerLibrary):
     def check(self, name: str) -> None:
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
 
-        kind = _config(name).model_type
+        kind = _read_config(name).model_type
         if kind not in TOWERS and kind not in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES:
             raise UsageError(
                 f"transformers:{name} is a model of type '{kind}', neither an image classifier nor towers of "
@@ -117,18 +124,17 @@ class Transformers(TowerLibrary):
 
         from biasbed.networks.form import Backbone, MeanStd
 
-        config, preprocessing = copy.deepcopy(_config(name)), self.preprocessing(name, tag)
+        config, preprocessing = copy.deepcopy(_read_config(name)), self.preprocessing(name, tag)
         vision = getattr(config, "vision_config", config)
         side = getattr(vision, "image_size", None)
         is_resized = isinstance(side, int) and form.image_size not in (None, side)
         channels = getattr(vision, "num_channels", 3)
-        if form.channels != channels:
-            raise UsageError(f"transformers:{name} takes images of {channels} channels, not {form.channels}")
+        refuse_other_channels(f"transformers:{name}", channels, form)
         module: nn.Module
         if config.model_type in TOWERS:
             num_features = getattr(config, "projection_dim", None) or config.vision_config.hidden_size
             num_features = config.vision_config.hidden_size if config.model_type == "siglip" else num_features
-            module = CLIPImage(_towers(config), int(num_features), form.outputs, is_resized)
+            module = CLIPImage(_create_towers(config), int(num_features), form.outputs, is_resized)
         else:
             config.num_labels = form.outputs
             module = AutoModelForImageClassification.from_config(config, trust_remote_code=False)
@@ -138,15 +144,13 @@ class Transformers(TowerLibrary):
     def create_text(self, name: str, tag: str) -> TextTower:
         from transformers import AutoTokenizer
 
-        config = _config(name)
+        config = _read_config(name)
         if config.model_type not in TOWERS:
             raise no_text_tower_error(f"transformers:{name}")
-        try:
-            with _without_bars():
-                tokenizer = AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
-        except Exception as error:  # files that are missing or damaged, a hub that can't be reached
-            raise Failure(f"the tokenizer of transformers:{name} can't be opened: {first_line(error)}") from None
-        return CLIPText(_towers(copy.deepcopy(config)), tokenizer)
+        make = functools.partial(AutoTokenizer.from_pretrained, _name_or_folder(name), trust_remote_code=False)
+        with _without_bars():
+            tokenizer = open_tokenizer(f"transformers:{name}", make)
+        return CLIPText(_create_towers(copy.deepcopy(config)), tokenizer)
 
     def weights(self, name: str) -> list[str]:
         return ["default"]
@@ -154,17 +158,19 @@ class Transformers(TowerLibrary):
     def fetch(self, name: str, tag: str) -> dict[str, Tensor]:
         from transformers import AutoModel, AutoModelForImageClassification
 
-        cls: Any = AutoModel if _config(name).model_type in TOWERS else AutoModelForImageClassification
+        cls: Any = AutoModel if _read_config(name).model_type in TOWERS else AutoModelForImageClassification
         with _without_bars():
-            model, report = cls.from_pretrained(_source(name), trust_remote_code=False, output_loading_info=True)
+            model, report = cls.from_pretrained(
+                _name_or_folder(name), trust_remote_code=False, output_loading_info=True
+            )
         fresh = set(report["missing_keys"])  # a classifier that the repository does not have
         return {key: value for key, value in model.state_dict().items() if key not in fresh}
 
     def preprocessing(self, name: str, tag: str) -> Preprocessing:
-        return _preprocessing(name)
+        return _read_preprocessing(name)
 
     def classes(self, name: str) -> list[str] | None:
-        config = _config(name)
+        config = _read_config(name)
         if not any(word.endswith("ForImageClassification") for word in config.architectures or ()):
             return None
         return [str(config.id2label[number]) for number in range(config.num_labels)]
@@ -185,38 +191,38 @@ def _without_bars() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def _source(name: str) -> str:
+def _name_or_folder(name: str) -> str:
     return str(Path(name).expanduser()) if is_folder(name) else name
 
 
 @functools.cache
-def _config(name: str) -> Any:
+def _read_config(name: str) -> Any:
     """Return a model's configuration. Raises UsageError for a folder without one, Failure for a hub out of reach."""
     from transformers import AutoConfig
 
-    if is_folder(name) and not (Path(_source(name)) / "config.json").is_file():
+    if is_folder(name) and not (Path(_name_or_folder(name)) / "config.json").is_file():
         raise UsageError(f"backbone=transformers:{name}: the folder has no config.json")
     try:
-        return AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
+        return AutoConfig.from_pretrained(_name_or_folder(name), trust_remote_code=False)
     except ValueError as error:  # an unknown type of model, or one with code of its own
         raise UsageError(f"backbone=transformers:{name}: {first_line(error)}") from None
     except Exception as error:  # each version raises its own for a hub that can't be reached
         raise out_of_reach_error(f"transformers:{name}", error, "transformers:<folder>") from None
 
 
-def _towers(config: Any) -> Any:
+def _create_towers(config: Any) -> Any:
     from transformers import AutoModel
 
     return AutoModel.from_config(config, trust_remote_code=False)
 
 
 @functools.cache
-def _preprocessing(name: str) -> Preprocessing:
+def _read_preprocessing(name: str) -> Preprocessing:
     """Return the preprocessing in a model's preprocessor_config.json. Raises UsageError if it can't be used."""
     from transformers.image_processing_base import ImageProcessingMixin
 
     try:
-        values, _ = ImageProcessingMixin.get_image_processor_dict(_source(name))
+        values, _ = ImageProcessingMixin.get_image_processor_dict(_name_or_folder(name))
     except Exception as error:  # no such file, or a hub that can't be reached
         raise UsageError(
             f"backbone=transformers:{name} has no preprocessor_config.json, which says how its images are normalised "

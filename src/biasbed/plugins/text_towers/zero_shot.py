@@ -120,7 +120,7 @@ class ZeroShot(Algorithm):
         names = prompts.read_class_names(self.hparams.class_names, self.setup.classes)
         templates = prompts.read_templates(self.hparams.prompts)
         tokens = self.text.tokenize(prompts.fill(templates, names)).unflatten(0, (len(names), len(templates)))
-        _refuse_equal(tokens, names)
+        _refuse_equal_tokens(tokens, names)
         return self.group.send(tokens)
 
     def compute_classifier(self, tokens: Tensor) -> None:
@@ -151,7 +151,7 @@ class ZeroShot(Algorithm):
             return self.scale * (functional.normalize(features, dim=1) @ self.classifier.T) + self.bias
 
 
-def _refuse_equal(tokens: Tensor, names: Sequence[str]) -> None:
+def _refuse_equal_tokens(tokens: Tensor, names: Sequence[str]) -> None:
     """Raise UsageError if the texts of two classes have the same tokens [K,T,L]: no image could tell them apart."""
     first_of: dict[tuple[int, ...], str] = {}
     for name, row in zip(names, tokens.flatten(1).tolist(), strict=True):
