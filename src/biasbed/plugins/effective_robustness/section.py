@@ -36,7 +36,7 @@ from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
 from biasbed.errors import UsageError
 from biasbed.plugins.effective_robustness.options import EffectiveOptions, effective_options
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,13 +157,12 @@ def _parse_pair(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
     """Return the names (reference, shifted set) of `<reference>:<set>`. Raises UsageError if they are no such pair."""
     columns = by_name(sets)
     names = pair.split(":")
-    if len(names) != 2:
-        raise UsageError(f"effective={pair}: should be <reference set>:<shifted set>, as imagenet_200:imagenet_r")
-    if names[0] == names[1]:
-        raise UsageError(f"effective={pair}: names one set twice; name two different sets")
+    if len(names) != 2 or names[0] == names[1]:
+        raise UsageError(
+            f"effective={pair}: should be <reference set>:<shifted set>, two sets, as imagenet_200:imagenet_r"
+        )
     for name in names:
-        if name not in columns:
-            raise UsageError(f"effective={pair}: there is no set '{name}' in the tables{nearest(name, columns)}")
+        refuse_unknown(name, columns, f"effective={pair}: there is no set '{name}' in the tables")
         if columns[name].unit != measures.FRACTION or not columns[name].higher_is_better:
             raise UsageError(f"effective={pair}: '{name}' shows no accuracy, and only accuracies have a probit")
     return names[0], names[1]
@@ -201,8 +200,7 @@ def _plain_rows(options: EffectiveOptions, names: Collection[str], complete: Col
     """
     plain = () if options.plain == "none" else options.plain
     for name in plain:
-        if name not in names:
-            raise UsageError(f"plain={name}: there is no such row in the tables{nearest(name, names)}")
+        refuse_unknown(name, names, f"plain={name}: there is no such row in the tables")
     usable = [name for name in plain if name in complete]
     if len(usable) < LEAST:
         incomplete = [name for name in plain if name not in complete]
@@ -243,7 +241,7 @@ def make_pair_table(rows: pd.DataFrame, analysis: Analysis, links: Links) -> Rep
     reference, dataset = (analysis.label(str(rows[name].iloc[0])) for name in ("reference", "dataset"))
     columns = [
         TableColumn("", links.algorithm()),
-        TableColumn("", _kind),
+        TableColumn("", _kind_cell),
         TableColumn(reference, number("reference_accuracy")),
         TableColumn(dataset, number("accuracy")),
         TableColumn("predicted", number("predicted")),
@@ -258,7 +256,7 @@ def make_pair_table(rows: pd.DataFrame, analysis: Analysis, links: Links) -> Rep
     return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)
 
 
-def _kind(row: TableRecord) -> TableCell:
+def _kind_cell(row: TableRecord) -> TableCell:
     """Show if a row is plain, or too far from the plain ones."""
     if row["plain"]:
         return text_cell("plain")

@@ -36,9 +36,8 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column
-from biasbed.errors import UsageError
 from biasbed.published import cells
-from biasbed.settings import nearest
+from biasbed.settings import nearest, refuse_unknown
 from biasbed.suites import derived
 from biasbed.system import formats
 from biasbed.system.formats import ByName, Format
@@ -212,8 +211,7 @@ def read(name: str) -> TableLayout:
     path = Path(name).expanduser()
     if not name.endswith((".yaml", ".yml")):
         path = FOLDER / f"{name}.yaml"
-        if name not in names():
-            raise UsageError(f"report={name}: there is no such layout{nearest(name, names())}, and no file <name>.yaml")
+        refuse_unknown(name, names(), f"report={name}: there is no such layout, and no file <name>.yaml")
     layout = formats.read(TableLayout, path, "report")
     layout._name = path.stem
     return layout

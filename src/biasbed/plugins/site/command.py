@@ -23,7 +23,7 @@ from biasbed.plugins.site import pages
 from biasbed.plugins.site.options import SiteOptions
 from biasbed.plugins.site.ranking import Ranking
 from biasbed.plugins.site.tables import DecisionCounts
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system import commands
 from biasbed.system.files import scratch_folder
 from biasbed.tracking.server import resolve_uri
@@ -73,10 +73,10 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
             f"or show published results:   {commands.typed('site', {'published': 'true'})}",
         )
     rankings, left_out = [], []
-    for study_runs in _studies(runs, options):
+    for study_runs in _group_by_study(runs, options):
         for table_runs in _split_into_tables(study_runs):
             try:
-                ranking = _rank(store, table_runs, options)
+                ranking = _analyse_table(store, table_runs, options)
             except (Failure, UsageError) as failure:
                 scope = study_runs[0].scope
                 left_out.append(f"{scope.study} ({scope.suite}): {first_line(failure)}")
@@ -98,7 +98,7 @@ def _finished_runs(store: RunStore) -> list[Run]:
     return [run for run in read_runs(mlflow_runs)[0] if run.finished and run.algorithm and run.protocol]
 
 
-def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
+def _group_by_study(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
     """Yield the runs of each study that is asked for, by suite and study.
 
     Raises UsageError for a study that no run has.
@@ -110,10 +110,7 @@ def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
     elif options.studies != "none":
         names = set(options.studies)
     for name in sorted(names):
-        if name not in present:
-            raise UsageError(
-                f"studies={','.join(options.studies)}: no finished run has the study '{name}'{nearest(name, present)}"
-            )
+        refuse_unknown(name, present, f"studies={','.join(options.studies)}: no finished run has the study '{name}'")
     if options.published:
         names |= {run.study for run in runs if run.kind == "published"}
     for _, of_suite in sorted(group_runs(runs, "suite").items()):
@@ -142,7 +139,7 @@ def _split_into_tables(runs: Sequence[Run]) -> Iterator[list[Run]]:
         yield unpublished
 
 
-def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking:
+def _analyse_table(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking:
     """Analyse runs that may be in one table."""
     first = runs[0]
     rule_of_paper = first.selection if first.kind == "published" else ""
