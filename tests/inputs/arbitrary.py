@@ -25,7 +25,7 @@ from biasbed.datasets.biased import DivisionRequest
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.errors import UsageError
-from biasbed.plugins.deepfashion.data_set import _read_garments
+from biasbed.plugins.deepfashion.data_set import _read_annotation
 from biasbed.plugins.layouts import layout_file
 from biasbed.plugins.recorded_answers import trials
 from biasbed.published import sweeps
@@ -256,5 +256,5 @@ KINDS = {
     "outputs' manifest": Kind("manifest.json", _manifest, **_json({"report.html": "report"})),
     "run's state": Kind("run.json", _run_folder, **_json({"tags": {"a": "b"}, "run_id": "a", "attempts": 1})),
     "run's journal": Kind("metrics.jsonl", _run_folder, **_json({"step": 1, "timestamp": 1, "metrics": {"a": 0.5}})),
-    "garments": Kind("g.json", lambda path: list(_read_garments(path)), **_json({"source": "user", "item1": GARMENT})),
+    "garments": Kind("g.json", _read_annotation, **_json({"source": "user", "item1": GARMENT})),
 }

@@ -92,7 +92,7 @@ class DeepFashionRemixed(OnDisk):
 
     def train(self, folder: Path) -> FolderSource:
         """Open the training images."""
-        return self._split(folder, self.name, IID, TRAIN)
+        return self._open_split(folder, self.name, IID, TRAIN)
 
     def tests(self, folder: Path, joined: bool = False) -> dict[str, FolderSource]:
         """Open the nine splits of the validation images, by name.
@@ -103,13 +103,13 @@ class DeepFashionRemixed(OnDisk):
         sources = {}
         for name in SPLITS:
             parts = (TEST, TRAIN) if joined and name != IID else (TEST,)
-            sources[name] = self._split(folder, name, name, *parts)
+            sources[name] = self._open_split(folder, name, name, *parts)
         return sources
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        parts = [garments(folder, part) for part in (TRAIN, TEST)]
-        source = self._source(folder, self.name, [part.ids for part in parts], [part.labels() for part in parts])
+        parts = [read_garments(folder, part) for part in (TRAIN, TEST)]
+        source = self._make_source(folder, self.name, [part.ids for part in parts], [part.labels() for part in parts])
         sources = {"training": self.train(folder), **self.tests(folder)}
         remarks = tuple(f"{name} has {len(split):,} images" for name, split in sources.items())
         return Contents.from_source(source, folder, remarks=remarks)
@@ -120,11 +120,11 @@ class DeepFashionRemixed(OnDisk):
     def _is_in(self, folder: Path) -> bool:
         return any((folder / part / ANNOTATIONS).is_dir() for part in (TRAIN, TEST))
 
-    def _split(self, folder: Path, name: str, split: str, *parts: str) -> FolderSource:
+    def _open_split(self, folder: Path, name: str, split: str, *parts: str) -> FolderSource:
         """Open the images of a split in some parts. Raises UsageError if there are none."""
         ids, labels = [], []
         for part in parts:
-            part_garments = garments(folder, part)
+            part_garments = read_garments(folder, part)
             y = part_garments.labels(SPLITS[split])
             is_chosen = y.any(axis=1)
             if part == TRAIN and split != IID:
@@ -135,24 +135,23 @@ class DeepFashionRemixed(OnDisk):
         if not any(ids):
             shown = ", ".join(f"{key} {value}" for key, value in SPLITS[split]._asdict().items())
             self.refuse(folder, f"no image in {' and '.join(parts)} has a garment of the split '{split}' ({shown})")
-        return self._source(folder, name, ids, labels)
+        return self._make_source(folder, name, ids, labels)
 
-    def _source(self, folder: Path, name: str, ids: Sequence[Sequence[str]], y: Sequence[np.ndarray]) -> FolderSource:
+    def _make_source(
+        self, folder: Path, name: str, ids: Sequence[Sequence[str]], y: Sequence[np.ndarray]
+    ) -> FolderSource:
         all_ids = list(itertools.chain.from_iterable(ids))
         return FolderSource(name=name, classes=CLASSES, y=np.concatenate(y), ids=all_ids, root=folder)
 
 
-def garments(folder: Path, part: str) -> Garments:
+def read_garments(folder: Path, part: str) -> Garments:
     """Read all garments of a part of DeepFashion2, its images in order; cached until a file is added or removed.
 
     Raises UsageError if images and annotations don't match, and for an incomplete annotation.
     """
     part_folder = folder / part
-    for name in (IMAGES, ANNOTATIONS):
-        if not (part_folder / name).is_dir():
-            raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
     with report_unreadable():
-        table = _read_cached(part_folder / ANNOTATIONS)
+        table = _read_cached_table(part_folder / ANNOTATIONS)
         images = scan(part_folder / IMAGES).images
     files = {Path(name).stem: name for name in images}
     stems = table["stems"].tolist()
@@ -163,17 +162,17 @@ def garments(folder: Path, part: str) -> Garments:
     return Garments(ids, table["row"], table["kind"], table["shown"])
 
 
-def _read_cached(annotations: Path) -> dict[str, np.ndarray]:
-    """Return what `_read` does; cached until a file is added, removed or renamed, as there are 200,000."""
+def _read_cached_table(annotations: Path) -> dict[str, np.ndarray]:
+    """Return what `_read_table` does; cached until a file is added, removed or renamed, as there are 200,000."""
     try:
         path = listing_cache.cache_path(annotations).with_suffix(".npz")
     except RuntimeError:  # there is no home
-        return _read(annotations)
+        return _read_table(annotations)
     stamp = listing_cache.stamp(os.stat(annotations))
     with contextlib.suppress(Exception), np.load(path) as cached:  # a damaged file may raise nearly anything
         if str(cached["stamp"]) == str(stamp):
             return dict(cached)
-    table = _read(annotations)
+    table = _read_table(annotations)
     if max(stamp[1:]) < (time.time() - listing_cache.SETTLED) * 1e9:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,12 +181,12 @@ def _read_cached(annotations: Path) -> dict[str, np.ndarray]:
     return table
 
 
-def _read(annotations: Path) -> dict[str, np.ndarray]:
+def _read_table(annotations: Path) -> dict[str, np.ndarray]:
     """Read all annotations in a folder: stems [N] of the files; row, kind and shown of each garment."""
     paths = [path for path in annotations.iterdir() if path.suffix == ".json"]
     files = sorted(path for path in paths if not path.name.startswith("."))
     with ThreadPoolExecutor(THREADS) as pool:
-        per_image = list(pool.map(_read_garments, files))
+        per_image = list(pool.map(_read_annotation, files))
     rows: list[tuple[int, ...]] = []
     for row, image_garments in enumerate(per_image):
         rows += [(row, *garment) for garment in image_garments]
@@ -196,17 +195,15 @@ def _read(annotations: Path) -> dict[str, np.ndarray]:
     return {"stems": stems, "row": table[:, 0], "kind": table[:, 1], "shown": table[:, 2:]}
 
 
-def _read_garments(file: Path) -> list[tuple[int, ...]]:
+def _read_annotation(file: Path) -> list[tuple[int, ...]]:
     """Read (kind, the four attributes) of each garment in an image."""
     try:
         content = read_json(file, MANY_PARTS)
         items = [value for key, value in content.items() if key.startswith("item")]
         garments_of_image = [[int(item[name]) for name in (KIND, *ATTRIBUTES)] for item in items]
-    except KeyError as error:
-        raise UsageError(f"{file}: a garment has no {error}") from None
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UsageError(f"{file}: is no annotation of DeepFashion2 ({error})") from None
-    for kind, *shown in garments_of_image:
-        if not 1 <= kind <= len(CLASSES) or not all(1 <= value <= 3 for value in shown):
-            raise UsageError(f"{file}: a garment of kind {kind}, shown {shown}: expected 1 to 13, and 1 to 3 each")
+        for kind, *shown in garments_of_image:
+            if not 1 <= kind <= len(CLASSES) or not all(1 <= value <= 3 for value in shown):
+                raise ValueError(f"a garment of kind {kind}, shown {shown}: expected 1 to 13, and 1 to 3 each")
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise UsageError(f"{file}: is no annotation of DeepFashion2 ({type(error).__name__}: {error})") from None
     return [(kind - 1, *shown) for kind, *shown in garments_of_image]
