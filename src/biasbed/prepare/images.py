@@ -171,6 +171,12 @@ def remove_other_images(
     return None
 
 
+def refuse_foreign_folder(folder: Path) -> None:
+    """Raise UsageError for a folder with files but without a manifest, which nobody may replace unasked."""
+    if folder.is_dir() and any(folder.iterdir()) and ImagesManifest.read(folder) is None:
+        raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder. It is renamed first, so that an interruption can't leave half of it in place."""
     aside = folder.with_name(f".{folder.name}.discarded")

@@ -21,7 +21,6 @@ from biasbed.compute.distributed import Group
 from biasbed.config import Auto
 from biasbed.data.contact_sheet import save_tiles
 from biasbed.data.decoding import open_file
-from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.data.transforms import CentreCrop
 from biasbed.errors import UsageError
@@ -32,7 +31,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.options import EvaluateOptions
 from biasbed.plugins.conflicts.pairing import ShapeAndTexture, images_per_class, pair_images
 from biasbed.prepare.copies import ImagesMaker
-from biasbed.prepare.images import SingleFiles, make_missing, remove_other_images, save_image
+from biasbed.prepare.images import SingleFiles, make_missing, refuse_foreign_folder, remove_other_images, save_image
 from biasbed.prepare.stylize import StylizedImages, StylizedOptions
 from biasbed.settings import setting
 from biasbed.suites.folders import Folders
@@ -107,10 +106,9 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
                 "say which classifier of these classes has to recognise the images: model=<checkpoint, timm:<name> ...>"
             )
         folder = suite.data_root / f"{self.source.name}_{self.name}"
-        if folder.is_dir() and ImagesManifest.read(folder) is None:
-            raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
+        refuse_foreign_folder(folder)
         self._make_network()
-        work = self._to_make(folder.with_name(f".{folder.name}.partial"))
+        work = self._plan_images(folder.with_name(f".{folder.name}.partial"))
         manifest = self._make_manifest(work.network)
         if remove_other_images(folder, manifest, self.options.overwrite) is not None:
             print(f"{folder} is complete already", file=sys.stderr)
@@ -139,7 +137,7 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
             return images_per_class(len(self.source.classes))
         return int(self.options.per_class)
 
-    def _to_make(self, folder: Path) -> ConflictImages:
+    def _plan_images(self, folder: Path) -> ConflictImages:
         """Return the images to be made, in this folder."""
         return ConflictImages(
             source=self.source,
@@ -161,7 +159,7 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
                 image = Path(classes[self.source.y[pair.shape]], f"{row}.png")
                 save_image(Path(name) / STYLIZED / image, make(row))
                 save_image(Path(name) / ORIGINALS / image, self.source.load(pair.shape))
-            decided = self._decide(Path(name))
+            decided = self._read_decisions(Path(name))
         stylized, originals = decided[STYLIZED], decided[ORIGINALS]
         right = (
             f"{self.options.model} is right on {stylized.right.sum()} of {len(stylized.label)} images whose shape and "
@@ -176,7 +174,7 @@ class ConflictsMaker(ImagesMaker[ConflictsOptions]):
             )
         print(right, file=sys.stderr)
 
-    def _decide(self, data_dir: Path) -> dict[str, Decisions]:
+    def _read_decisions(self, data_dir: Path) -> dict[str, Decisions]:
         """Return the classifier's decisions on the images of each folder, by its name."""
         options = EvaluateOptions(
             model=self.options.model, weights=self.options.weights, label_map=self.options.label_map

@@ -17,7 +17,7 @@ import numpy as np
 from biasbed.data.listing import images_below, report_unreadable
 from biasbed.datasets.base import OnDisk, resolve
 from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError, first_line, listed
 
 CLASSES = ("landbird", "waterbird")
 KINDS = ("land", "water")  # of backgrounds, in the order of the classes that they are aligned with
@@ -146,10 +146,10 @@ def _read_list(path: Path) -> dict[int, str]:
             if not line.strip():
                 continue
             if not number.isdecimal() or not word or int(number) in words_by_number:
-                raise UsageError(f"{path}, line {row}: expected a new image's number and a word, not '{line[:80]}'")
+                raise ValueError(f"line {row}: expected a new image's number and a word, not '{line[:80]}'")
             words_by_number[int(number)] = word
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"can't read {path}: {first_line(error)}") from None
     return words_by_number
 
 

@@ -24,7 +24,14 @@ from biasbed.datasets.metadata_csv import refuse_missing
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.plugins.waterbirds.birds import CLASSES, CUB, Composed, Places, assign, find_originals
 from biasbed.plugins.waterbirds.data_set import SEVERITY, ComposedWaterbirds, composition
-from biasbed.prepare.images import PooledOptions, SingleFiles, has_missing, make_missing, remove_other_images
+from biasbed.prepare.images import (
+    PooledOptions,
+    SingleFiles,
+    has_missing,
+    make_missing,
+    refuse_foreign_folder,
+    remove_other_images,
+)
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
 from biasbed.suites.debiasing import DebiasingSettings
@@ -133,8 +140,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
 
     def _compose_missing(self, work: Composition, manifest: ImagesManifest) -> Path:
         folder, table = work.folder, work.folder / ComposedWaterbirds.file
-        if folder.is_dir() and any(folder.iterdir()) and ImagesManifest.read(folder) is None:
-            raise UsageError(f"{folder} is there, and nothing in it says how it was made: move it away")
+        refuse_foreign_folder(folder)
         existing = remove_other_images(folder, manifest, self.options.overwrite)
         if existing is not None and table.is_file() and not has_missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
