@@ -86,7 +86,7 @@ def engine_of(card: Card, precision: str) -> Engine:
     )
     folder = RunFolder(Path(tempfile.mkdtemp(dir=card.options.scratch)))
     engine = _make_engine(job, folder, Group(0, 1, card.device))
-    engine.plan = engine.reader.plan(engine.phases[-1], 0)
+    engine.plan = engine.reader.plan_stage(engine.phases[-1], 0)
     engine.steps_per_epoch = 10**6
     engine.algorithm.share_gradients()
     engine.algorithm.train()

@@ -140,8 +140,8 @@ def engine_of(folder: Path, backbone: str) -> Engine:
     """After one step, so that there is momentum to save."""
     job = planned(algorithm="erm", backbone=backbone, batch_size=8)
     engine = _make_engine(job, RunFolder(folder), Group())
-    engine.plan = engine.reader.plan(engine.phases[-1], 0)
-    batch = next(iter(engine.reader.open(engine.plan).from_step(0, 1)))[2]
+    engine.plan = engine.reader.plan_stage(engine.phases[-1], 0)
+    batch = next(iter(engine.reader.open_stage(engine.plan).from_step(0, 1)))[2]
     engine.algorithm.update(prepare(batch, engine.algorithm.columns(engine.algorithm.hparams), torch.device("cpu")))
     return engine
 

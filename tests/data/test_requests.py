@@ -63,7 +63,7 @@ def test_a_method_may_need_even_parts_where_processes_share_them(tmp_path: Path)
     flags = {"suite": "domains", "data_dir": str(tmp_path), "train": "Toy", "test_domains": "art", "algorithm": "irm"}
     for size, world in ((5, 1), (8, 2)):
         reader = Reader(job.plan(resolve({**flags, "batch_size": size})), Group(0, world), 0)
-        assert reader.plan(Stage(MAIN, dict), 0).sizes(0) == [2 * size // world] * world
+        assert reader.plan_stage(Stage(MAIN, dict), 0).sizes(0) == [2 * size // world] * world
         reader.check([Stage(MAIN, dict)])
     reader = Reader(job.plan(resolve({**flags, "batch_size": 6})), Group(0, 2), 0)
     with pytest.raises(UsageError, match=r"^irm needs a multiple of 2 images of every domain .* 6 .* are 3 each$"):

@@ -38,7 +38,7 @@ POINTS = {
     "piece": "biasbed.evaluation.prediction_store:PredictionStore.write_piece",
     "set": "biasbed.evaluation.prediction_store:PredictionStore.write_set",
     "trim": "biasbed.compute.checkpoint:trim",
-    "farewell": "biasbed.training.train:_farewell",
+    "farewell": "biasbed.training.train:_describe_end",
 }
 SENT = (
     *("create_experiment", "create_run", "get_run", "search_runs", "update_run", "delete_run", "delete_tag"),

@@ -100,8 +100,8 @@ def test_domains_train_in_equal_parts_with_replacement(pictures: Path) -> None:
         reader = Reader(one, Group(), 0)
         stream = reader.main[MAIN]
         assert (stream.batch_size, len(stream.parts)) == (30 * number, number)
-        plan = reader.plan(_stage(), 0)
-        batch = next(iter(reader.open(plan).from_step(0, 1)))[2]
+        plan = reader.plan_stage(_stage(), 0)
+        batch = next(iter(reader.open_stage(plan).from_step(0, 1)))[2]
         assert batch.domain is not None
         assert torch.bincount(batch.domain).tolist() == [30] * number
         assert len(set(batch.index.tolist())) < 26 * number, "13 images of each can't be 30 different ones"

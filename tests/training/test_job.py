@@ -42,7 +42,7 @@ def plan(suite: str, **flags: Any) -> job.Job:
 def test_a_stage_takes_the_nearest_number_of_steps(settings: dict[str, Any], left: float, steps: int) -> None:
     reader = Reader(plan("Fogs", epochs=4), Group(), 0)  # three steps each
     stage = Stage("any", lambda batch: {}, **settings)
-    assert reader.steps(stage, reader.plan(stage, 0), left) == steps
+    assert reader.count_steps(stage, reader.plan_stage(stage, 0), left) == steps
 
 
 def test_the_last_stage_has_what_the_stages_before_it_leave() -> None:
@@ -50,9 +50,9 @@ def test_the_last_stage_has_what_the_stages_before_it_leave() -> None:
     step: Any = print
     stages = (Stage("a", step, share=0.25), Stage("c", step, epochs=1), Stage("d", step, share=0.5))
     before = (Pass("b", step, print), *stages)
-    assert Reader.left((*before, Stage(MAIN, step))) == 0.25
-    assert Reader.left((*before, Stage(MAIN, step, share=0.1))) == 0.25
-    assert Reader.left((Stage(MAIN, step, share=0.1),)) == 1.0
+    assert Reader.share_left((*before, Stage(MAIN, step))) == 0.25
+    assert Reader.share_left((*before, Stage(MAIN, step, share=0.1))) == 0.25
+    assert Reader.share_left((Stage(MAIN, step, share=0.1),)) == 1.0
 
 
 @pytest.mark.parametrize(

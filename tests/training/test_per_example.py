@@ -45,9 +45,9 @@ def test_a_table_is_read_at_each_image_s_index(monkeypatch: pytest.MonkeyPatch) 
     stage = Stage(MAIN, lambda batch: {})
     method: Any = nn.Module()
     method.often = often.clone()
-    tables = reader.tables(stage, method)
+    tables = reader.copy_tables(stage, method)
     method.often.zero_()
-    parts = reader.plan(stage, 0, tables).streams[MAIN].parts
+    parts = reader.plan_stage(stage, 0, tables).streams[MAIN].parts
     assert [len(part.source) for part in parts] == [48, 36]
     first, second = (np.sort(part.rows_at(np.arange(len(part)))).tolist() for part in parts)
     assert first == [row for row in range(48) for _ in range(row % 5)]

@@ -336,7 +336,7 @@ def test_a_signal_when_all_is_done_ends_nothing_early(
         os.kill(os.getpid(), signal.SIGTERM)
         return "done"
 
-    monkeypatch.setattr(train, "_farewell", signalled)
+    monkeypatch.setattr(train, "_describe_end", signalled)
     assert cli.main(["train", *train_flags, "--epochs", "1", "--nproc", "1"]) == 0
     assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
 

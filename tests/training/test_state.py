@@ -11,7 +11,7 @@ from biasbed.training.state import TrainingState, replaced_weights
 
 def test_a_stage_begins_with_nothing_of_the_one_before_it() -> None:
     state = TrainingState(0, 7, True, True, True, 3.0, {"often": torch.ones(2)}, {"value": 1.0}, [{}], {"value": 2.0})  # type: ignore[list-item]
-    state.enter(1)
+    state.begin_stage(1)
     assert state == TrainingState(stage=1, earlier=3.0, history=[{}], best={"value": 2.0})  # type: ignore[list-item]
 
 

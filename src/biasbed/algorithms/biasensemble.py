@@ -86,9 +86,9 @@ class BiasEnsemble(DifficultyWeighted):
         self.register_buffer("selected", torch.ones(data.num_examples, dtype=torch.bool))  # all until selection
 
     def optimizers(self) -> dict[str, Optimizer]:
-        first = {f"pool.{number}": network for number, network in enumerate(self.pool)}
-        parameters = {"main": self.pair, **first}
-        return {name: self.setup.optimizer(network.parameters()) for name, network in parameters.items()}
+        biased = {f"pool.{number}": network for number, network in enumerate(self.pool)}
+        modules = {"main": self.pair, **biased}
+        return {name: self.setup.optimizer(module.parameters()) for name, module in modules.items()}
 
     def stages(self) -> Sequence[Phase]:
         """Return a stage and a pass for each of the biased networks, then training."""

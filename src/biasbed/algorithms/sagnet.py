@@ -190,7 +190,7 @@ class SagNet(Algorithm):
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        surgery.make_tail(backbone, hparams.style_stage)
+        surgery.make_tail(backbone, hparams.style_stage)  # raises UsageError, as the next line does
         surgery.classifier_name(backbone)
         if not surgery.norm_parameters(backbone, hparams.style_stage):
             raise UsageError(

@@ -18,7 +18,7 @@ from biasbed.networks import hooks, resnet_parts
 REDUCTION = 16  # ratio of channels to hidden units, in both papers
 
 
-def hidden(channels: int) -> int:
+def hidden_units(channels: int) -> int:
     """Return the number of hidden units of a gate, at least one."""
     return max(1, channels // REDUCTION)
 
@@ -87,7 +87,7 @@ class CBAM(nn.Module):
 
 
 def _sizes(channels: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (channels, hidden(channels)), (hidden(channels), channels)
+    return (channels, hidden_units(channels)), (hidden_units(channels), channels)
 
 
 CLASSES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}

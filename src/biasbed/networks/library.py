@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line, listed, shown
 from biasbed.networks import model_libraries, renaming
@@ -98,21 +98,7 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     fitted = fit_file(path, part, architecture, "weights")
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, fitted.tensors)
-    present = [key for key in _classifier_keys(architecture, plan) if key in tensors]
-    keys = [key for key in present if tensors[key].numel()]  # one without outputs is none
-    if not keys and tensors.keys() & plan.state_dict().keys():
-        expected = "".join(f" ({key})" for key in _classifier_keys(architecture, plan)[:1])
-        others = [shown(key) for key in tensors if key not in plan.state_dict() and key.endswith(".weight")]
-        instead = f", but {listed(others, 3)}" if others else ""
-        raise UsageError(
-            f"weights={path}: holds no classifier of {name}{expected}{instead}; if it holds features, train one on "
-            f"them: {commands.typed('train', {'backbone': name, 'init': str(path), 'algorithm': 'probe'})}"
-        )
-    outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
-    if keys:
-        shape = tensors[keys[0]].shape
-        if shape[1:] == plan.state_dict()[keys[0]].shape[1:]:
-            outputs = shape[0]
+    outputs = _count_outputs(tensors, architecture, plan, name, path)
     backbone, usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
     how = choose_normalisation(architecture, usual, fitted=fitted, mean_std=mean_std, source=f"weights={path}")
@@ -121,6 +107,29 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         settings = _preprocessing_settings(_usual_size(architecture))
         _warn_of_usual_size(architecture, path, settings["image_size"])
     return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
+
+
+def _count_outputs(
+    tensors: Mapping[str, Tensor], architecture: Architecture, plan: nn.Module, name: str, path: Path
+) -> int:
+    """Return the number of outputs of the classifier among a file's tensors.
+
+    It is the usual one for tensors that are not the network's, which are refused in loading. plan: the network, without
+    values. Raises UsageError if the tensors are the network's and have no classifier, or one without outputs.
+    """
+    state, keys = plan.state_dict(), _classifier_keys(architecture, plan)
+    key = next((key for key in keys if key in tensors and tensors[key].numel()), None)
+    if key is not None:
+        return len(tensors[key]) if tensors[key].shape[1:] == state[key].shape[1:] else USUAL_OUTPUTS
+    if tensors.keys().isdisjoint(state):
+        return USUAL_OUTPUTS
+    expected = "".join(f" ({key})" for key in keys[:1])
+    others = [shown(key) for key in tensors if key not in state and key.endswith(".weight")]
+    instead = f", but {listed(others, 3)}" if others else ""
+    raise UsageError(
+        f"weights={path}: holds no classifier of {name}{expected}{instead}; if it holds features, train one on "
+        f"them: {commands.typed('train', {'backbone': name, 'init': str(path), 'algorithm': 'probe'})}"
+    )
 
 
 def _warn_of_usual_size(architecture: Architecture, path: Path, size: int) -> None:

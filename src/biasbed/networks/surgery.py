@@ -366,6 +366,7 @@ def norms_to_split(backbone: nn.Module) -> list[nn.Module]:
 
 
 def _find_norms(backbone: nn.Module) -> list[nn.Module]:
+    """Return the batch norms of a network, or all norms of a network without batch norms."""
     norms: list[nn.Module] = [module for module in backbone.modules() if isinstance(module, BATCH_NORMS)]
     return norms or [module for module in backbone.modules() if is_norm(module)]
 

@@ -200,13 +200,14 @@ class _Request:
         """Handle a signal: note or act on the first one, ignore its copies, and end at once on a later one."""
         if os.getpid() != self._owner:  # a copy of this process that has no handlers of its own yet
             os._exit(128 + number)
-        is_first = self.signal is None
-        if not is_first and time.monotonic() - self._first_time < COPIES:
-            return
-        if not is_first and (self.is_raised or self.is_over):
-            os._exit(128 + number)
-        self.signal, self._first_time = self.signal or signal.Signals(number), time.monotonic()
-        if not (self.is_over or (is_first and self.is_postponed)):
+        if self.signal is None:
+            self.signal, self._first_time = signal.Signals(number), time.monotonic()
+            if not (self.is_over or self.is_postponed):
+                self.end(number)
+        elif time.monotonic() - self._first_time >= COPIES:
+            if self.is_raised or self.is_over:
+                os._exit(128 + number)
+            self._first_time = time.monotonic()
             self.end(number)
 
     def _replace_handler(self, number: signal.Signals, handler: Any) -> None:

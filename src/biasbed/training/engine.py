@@ -40,7 +40,7 @@ from biasbed.tracking.tracker import Record
 from biasbed.training.clock import TrainingClock
 from biasbed.training.per_example import run_pass, score_conflicting, write_examples
 from biasbed.training.reading import Reader, prepare
-from biasbed.training.state import TrainingState, rename_phase, replaced_weights, summary
+from biasbed.training.state import TrainingState, describe_record, replaced_weights, with_phase
 from biasbed.training.step_metrics import StepMetrics, warn_of_nan
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
@@ -61,7 +61,7 @@ class Scoring:
     """Rules that turn decisions into recorded metrics, and metrics into the choice of the best evaluation."""
 
     validates: Sequence[str]  # names of the validation sets
-    phases_of: Mapping[str, Sequence[str]]  # name of a set -> the phases, `val` or `test`, that its metrics belong to
+    metric_phases: Mapping[str, Sequence[str]]  # set -> phases, `val` or `test`, that its metrics belong to
     derive: Callable[[Mapping[str, float]], Mapping[str, float]]  # measured metrics -> derived metrics
     monitor: str
     higher_is_better: bool  # of the monitor
@@ -107,7 +107,7 @@ class Engine:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     @property
-    def is_last(self) -> bool:
+    def is_last_stage(self) -> bool:
         """True in the last stage, the one that is tested."""
         return self.state.stage == len(self.phases) - 1
 
@@ -122,9 +122,9 @@ class Engine:
                 self._run_stage(phase)
             if self.group.is_main:
                 write_examples(self.folder.path, self.algorithm.per_example(), self.reader.sources)
-            if self.is_last:
+            if self.is_last_stage:
                 return
-            self.state.enter(self.state.stage + 1)
+            self.state.begin_stage(self.state.stage + 1)
             self.save()
 
     def _run_pass(self, request: Pass) -> None:
@@ -140,7 +140,7 @@ class Engine:
     def _run_stage(self, stage: Stage) -> None:
         """Train to the end of a stage; evaluate and save whenever that is due."""
         total = self._open_stage(stage)
-        interval = self._evaluation_interval(self.steps_per_epoch) if self.is_last else self.steps_per_epoch
+        interval = self._evaluation_interval(self.steps_per_epoch) if self.is_last_stage else self.steps_per_epoch
         checkpoint_interval = self.config.checkpoint_every or total
         self.algorithm.train()
         with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, postponed():
@@ -171,12 +171,12 @@ class Engine:
         """Begin a stage unless it has begun, and open its batches; return its number of steps."""
         if not self.state.begun:
             stage.begin()
-            self.state.tables, self.state.begun = self.reader.tables(stage, self.algorithm), True
+            self.state.tables, self.state.begun = self.reader.copy_tables(stage, self.algorithm), True
         self.algorithm.share_gradients()
-        self.plan = self.reader.plan(stage, 0 if self.is_last else self.state.stage + 1, self.state.tables)
-        self.loader = self.reader.open(self.plan)
+        self.plan = self.reader.plan_stage(stage, 0 if self.is_last_stage else self.state.stage + 1, self.state.tables)
+        self.loader = self.reader.open_stage(self.plan)
         self.steps_per_epoch = self.plan.steps_per_epoch
-        return self.reader.steps(stage, self.plan, self.reader.left(self.phases))
+        return self.reader.count_steps(stage, self.plan, self.reader.share_left(self.phases))
 
     def _batches(self, total: int) -> Iterator[LoadedStep]:
         """Yield the stage's remaining batches, and add up the time that is spent waiting for them."""
@@ -208,7 +208,7 @@ class Engine:
         """Add the weights to the average; now and then check the loss; let the method end its step."""
         if (step + 1) % LOSS_CHECK == 0:
             self._check_finite()  # waits for the device, as no update does
-        if self.is_last:
+        if self.is_last_stage:
             self.average.add(step + 1)
         self.algorithm.end_step(stage, self.config.optim, step, following, total)
 
@@ -220,7 +220,7 @@ class Engine:
 
     def count_evaluations(self) -> StageCounts:
         """Return the number of evaluations and steps of the whole last stage."""
-        last = self.reader.plan_last(self.phases)
+        last = self.reader.plan_last_stage(self.phases)
         interval = self._evaluation_interval(last.plan.steps_per_epoch)
         return StageCounts(math.ceil(last.steps / interval), last.steps)
 
@@ -230,7 +230,7 @@ class Engine:
         """Evaluate as the stage asks for it, and record the result."""
         self._check_finite()
         seconds = self.clock.stop()
-        if self.is_last:
+        if self.is_last_stage:
             result = self._evaluate_last_stage(seconds)
         else:
             result = self._evaluate_early_stage(seconds)
@@ -256,7 +256,7 @@ class Engine:
             self.on_record(result)
             if print_line is not None:
                 headlines = {evaluation_set.task.measures[0] for evaluation_set in self.evaluator.sets}
-                print_line(summary(result, self.config.unit, headlines))
+                print_line(describe_record(result, self.config.unit, headlines))
 
     def _evaluate_last_stage(self, seconds: float) -> Record:
         """Evaluate on all sets that are due and keep the best weights so far; return the record.
@@ -275,7 +275,7 @@ class Engine:
         with self.average.evaluated_weights():
             with acting_at_once():
                 for name, predict in self.algorithm.predictors().items():
-                    metrics |= rename_phase(name, self.evaluate(predict, only="val"))
+                    metrics |= with_phase(name, self.evaluate(predict, only="val"))
                 metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
             number = self.state.step
@@ -304,11 +304,11 @@ class Engine:
         return {
             "step": math.ceil(self.state.step / self.steps_per_epoch),
             "timestamp": int(time.time() * 1000),
-            "metrics": rename_phase(stage.name, metrics),
+            "metrics": with_phase(stage.name, metrics),
             "stage": stage.name,
         }
 
-    def due_sets(self) -> set[str]:
+    def names_of_due_sets(self) -> set[str]:
         """Return the names of the sets to test at the coming evaluation."""
         number = len(evaluations(self.state.history)) + 1
         due = set()
@@ -322,23 +322,24 @@ class Engine:
 
         predict: decides in place of the method's own. only: `val` or `test`, to evaluate the sets of one of them alone.
         """
-        names = self.due_sets()
-        phases_of = self.scoring.phases_of
+        names = self.names_of_due_sets()
+        metric_phases = self.scoring.metric_phases
         sets = [member for member in self.evaluator.sets if member.name in names]
         if only is not None:
-            sets = [member for member in sets if only in phases_of[member.name]]
+            sets = [member for member in sets if only in metric_phases[member.name]]
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
         self.decisions = self.evaluator.decide(predict or self.algorithm.predict, sets=sets)
         self.algorithm.train()
         metrics: dict[str, float] = {}
         for evaluation_set in sets:
-            for phase in phases_of[evaluation_set.name]:
+            for phase in metric_phases[evaluation_set.name]:
                 if self.decisions is not None and only in (None, phase):
                     metrics |= measure(evaluation_set, self.decisions[evaluation_set.name], phase)
         if self.decisions is not None and only is None and self.config.scores.is_kept:
             scores, decided = self.config.scores, list(self.decisions.values())
-            metrics |= measure_sets(DecidedSets(decided, phases_of, scores, scores.calibrating(self.scoring.validates)))
+            calibrating = scores.calibrating(self.scoring.validates)
+            metrics |= measure_sets(DecidedSets(decided, metric_phases, scores, calibrating))
         return {**metrics, **self.scoring.derive(metrics)}
 
     @contextlib.contextmanager
@@ -408,8 +409,8 @@ class Engine:
         if gathered is None:
             return None
         messages: dict[str, set[str]] = {"train": set(), "test": set()}
-        for of_rank in gathered:
-            for phase, skipped in of_rank.items():
+        for of_process in gathered:
+            for phase, skipped in of_process.items():
                 messages[phase] |= skipped
         return {phase: sorted(skipped) for phase, skipped in messages.items()}
 

@@ -38,7 +38,7 @@ def refuse_wrong_cadence(engine: Engine) -> None:
                 f"the set '{tested.name}' is tested at every {tested.cadence}th of {count} evaluations, and so not at "
                 f"the end: take a divisor of {count} (test_every={tested.name}:<n>), or end"
             )
-        if tested.cadence != 1 and "val" in engine.scoring.phases_of[tested.name]:
+        if tested.cadence != 1 and "val" in engine.scoring.metric_phases[tested.name]:
             raise UsageError(f"the set '{tested.name}' is for validation: it is tested at every evaluation")
 
 

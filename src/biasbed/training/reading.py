@@ -76,26 +76,26 @@ class Reader:
         last = phases[-1]
         if len(set(names)) < len(names) or not isinstance(last, Stage):
             raise UsageError(f"the stages {', '.join(names)} need a name each, and the last is no pass")
-        configured = self.steps(replace(last, epochs=None, steps=None), self.plan(last, 0), left=1.0)
+        configured = self.count_steps(replace(last, epochs=None, steps=None), self.plan_stage(last, 0), left=1.0)
         for stage in phases:
             if not isinstance(stage, Stage):
                 if VALIDATION in stage.data:
                     self._labelled_validation()
                 continue
-            refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
-            plan = self.plan(stage, 0)
+            refuse_parts(self.config, self.job.suite, self._stage_requests(stage), self.group.world)
+            plan = self.plan_stage(stage, 0)
             if not plan.is_usable(0):
                 raise UsageError(self._explain_too_few(plan))
-            steps = self.steps(stage, plan)
+            steps = self.count_steps(stage, plan)
             if stage is not last and stage.share is None and steps > configured:
                 raise UsageError(
                     f"the stage '{stage.name}' takes {steps} steps, longer than the training's {configured}"
                 )
         takes_rest = last.epochs is None and last.steps is None
-        if takes_rest and self.left(phases) <= 0:
+        if takes_rest and self.share_left(phases) <= 0:
             raise UsageError(
                 f"the stages before '{names[-1]}' leave nothing of the training to it: they take "
-                f"{1 - self.left(phases):g} of it, which is to be less than 1"
+                f"{1 - self.share_left(phases):g} of it, which is to be less than 1"
             )
 
     def _explain_too_few(self, plan: BatchPlan) -> str:
@@ -111,11 +111,11 @@ class Reader:
         return f"{needed}, and the first one has {first}: give {hint}" + (", or fewer of these" if parts > 1 else "")
 
     @staticmethod
-    def left(phases: Sequence[Phase]) -> float:
+    def share_left(phases: Sequence[Phase]) -> float:
         """Return the part of the configured duration that is left for the last stage."""
         return 1.0 - sum(phase.share or 0.0 for phase in phases[:-1] if isinstance(phase, Stage))
 
-    def steps(self, stage: Stage, plan: BatchPlan, left: float = 1.0) -> int:
+    def count_steps(self, stage: Stage, plan: BatchPlan, left: float = 1.0) -> int:
         """Return a stage's number of steps. left: the part of the configured duration that the last stage takes."""
         config, per_epoch = self.config, plan.steps_per_epoch
         if stage.steps is not None:
@@ -125,26 +125,26 @@ class Reader:
         configured = config.steps or (config.epochs or 0) * per_epoch
         return max(1, round(configured * (left if stage.share is None else stage.share)))
 
-    def plan_last(self, phases: Sequence[Phase]) -> LastStage:
+    def plan_last_stage(self, phases: Sequence[Phase]) -> LastStage:
         """Return the batches of the last stage, before it has any table, and its number of steps."""
         stage = phases[-1]
         assert isinstance(stage, Stage)
-        plan = self.plan(stage, 0)
-        return LastStage(plan, self.steps(stage, plan, self.left(phases)))
+        plan = self.plan_stage(stage, 0)
+        return LastStage(plan, self.count_steps(stage, plan, self.share_left(phases)))
 
-    def plan(self, stage: Stage, number: int, tables: Tables | None = None) -> BatchPlan:
+    def plan_stage(self, stage: Stage, number: int, tables: Tables | None = None) -> BatchPlan:
         """Plan the examples that this process reads in a stage. number: 0 for the last. tables: None at first."""
-        streams = self._streams(self._requests(stage), tables)
+        streams = self._streams(self._stage_requests(stage), tables)
         least = self.algorithm.at_least * self.config.accumulate
         return BatchPlan(streams, self.config.seed, self.group.rank, self.group.world, number, least)
 
-    def open(self, plan: BatchPlan) -> TrainLoader:
+    def open_stage(self, plan: BatchPlan) -> TrainLoader:
         """Open the loader of a stage."""
         return TrainLoader(plan, self.workers, self.group.device.type == "cuda", self.firsts)
 
-    def tables(self, stage: Stage, algorithm: Algorithm) -> dict[str, Tensor]:
+    def copy_tables(self, stage: Stage, algorithm: Algorithm) -> dict[str, Tensor]:
         """Copy the method's weights of drawing each image, if the stage's streams ask for them."""
-        names = {request.weights for request in self._requests(stage).values() if request.weights}
+        names = {request.weights for request in self._stage_requests(stage).values() if request.weights}
         return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
 
     def open_pass(self, size: int, data: Sequence[str] = ()) -> OpenPass:
@@ -186,13 +186,15 @@ class Reader:
                 )
         return sets
 
-    def _requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
+    def _stage_requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
+        """Return the streams of a stage; those of one that does not learn keep a last batch that is not full."""
         requests = self.requests if stage.streams is None else stage.streams
         if stage.learns:
             return requests
         return {name: replace(request, drop_last=False) for name, request in requests.items()}
 
     def _shares(self, request: StreamRequest) -> Mapping[str, float]:
+        """Return the share of each data set in a stream, by the suite's names."""
         return self.job.suite.training_data(request.shares(self.algorithm.training_data))
 
     def _streams(self, requests: Mapping[str, StreamRequest], tables: Tables | None = None) -> dict[str, Stream]:

@@ -34,7 +34,7 @@ class TrainingState:
         """Return the fields that are plain values."""
         return {name: getattr(self, name) for name in POSITION}
 
-    def enter(self, stage: int) -> None:
+    def begin_stage(self, stage: int) -> None:
         """Go on to the beginning of a stage."""
         self.stage, self.step = stage, 0
         self.due = self.begun = self.ended = False
@@ -58,12 +58,12 @@ def replaced_weights(module: nn.Module, weights: Mapping[str, Any]) -> Iterator[
         module.load_state_dict(current)
 
 
-def rename_phase(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def with_phase(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics with another phase: `test/loss/ink` becomes `<name>/loss/ink`. name: a stage, or a predictor."""
     return {f"{name}/{metric.partition('/')[2]}": value for metric, value in metrics.items()}
 
 
-def summary(result: Record, unit: str, headlines: Collection[str]) -> str:
+def describe_record(result: Record, unit: str, headlines: Collection[str]) -> str:
     """Return one line about an evaluation, or about an epoch of a stage before the last.
 
     unit: in which the last stage counts. headlines: the measures to show for every set.

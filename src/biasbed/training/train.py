@@ -27,7 +27,6 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import Network
 from biasbed.networks.features import FeatureStore
 from biasbed.settings import flatten
 from biasbed.suites import derived
@@ -84,7 +83,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         contextlib.ExitStack() as at_end,
     ):
         if tracker is not None:
-            _print_data(job)
+            _print_left_out(job)
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
             for warning in describe_differences(job.config):
@@ -134,7 +133,7 @@ def _measured_machine(config: Config) -> Iterator[Callable[[], dict[str, float]]
             yield take_with_compilation
 
 
-def _print_data(job: Job) -> None:
+def _print_left_out(job: Job) -> None:
     """Print which sets are left out and why, and the suite's remarks."""
     for reason in job.suite.left_out.values():
         print(f"left out: {reason}", file=sys.stderr)
@@ -155,7 +154,8 @@ def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> No
         from biasbed.tracking import study_row
 
         study_row.refresh(tracker.uri, job.config.study)
-    print(_farewell(tracker, engine, measures.described(job.protocol, engine.scoring.monitor).unit), file=sys.stderr)
+    unit = measures.described(job.protocol, engine.scoring.monitor).unit
+    print(_describe_end(tracker, engine, unit), file=sys.stderr)
 
 
 def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
@@ -239,12 +239,12 @@ def _make_engine(job: Job, folder: RunFolder, group: Group) -> Engine:
 def _make_scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
     """Return the rules of the suite: which metrics each set has, which are derived, and which choose the best."""
     sets_of_phase = {"val": suite.validating, "test": suite.testing}
-    phases_of = {}
+    metric_phases = {}
     for tested in suite.tested:
-        phases_of[tested.name] = [phase for phase, sets in sets_of_phase.items() if tested in sets]
+        metric_phases[tested.name] = [phase for phase, sets in sets_of_phase.items() if tested in sets]
     return Scoring(
         validates=[evaluation_set.name for evaluation_set in suite.validating],
-        phases_of=phases_of,
+        metric_phases=metric_phases,
         derive=functools.partial(
             derived.derive_values, protocol.derived, test_domains=suite.test_domains, counts=suite.counts
         ),
@@ -283,14 +283,14 @@ def _build_algorithm(job: Job, group: Group, precision: Precision, data: TrainDa
         precision,
         data,
         prepared=prepared_network,
-        features=_feature_store(job, group, precision),
+        features=_make_feature_store(job, group, precision),
         classes=job.suite.classes,
     )
     return start_algorithm(job.config, group, make)
 
 
-def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
-    """Return the function that computes the features of networks that are not trained, kept in files for the next."""
+def _make_feature_store(job: Job, group: Group, precision: Precision) -> FeatureStore:
+    """Return the store that computes the features of networks that are not trained, and keeps them in files."""
     config = job.config
     origin = {
         **networks.origin(config.backbone, "scratch"),  # of the library; each network's weights are hashed themselves
@@ -301,7 +301,7 @@ def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Ne
     return FeatureStore(places.prepared_home(config.prepared_dir) / "features", origin)
 
 
-def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
+def _describe_end(tracker: Tracker, engine: Engine, unit: str) -> str:
     """Return the last lines that a training prints. unit: of the monitor."""
     best = engine.state.best or {}
     number = f"{engine.config.unit} {best['number']:.0f}"

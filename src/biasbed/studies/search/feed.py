@@ -275,7 +275,7 @@ def send_unsent(states: Sequence[SearchState], say: Callable[[str], None]) -> li
         is_owed = trial.state.name == "COMPLETE" and bool(state) and not state.get("sent")
         if run.tracked and is_owed and folder.holder() is None:  # else another command is just sending it
             try:
-                send_unless_sent(folder, named=run.overrides["algorithm"])
+                send_unless_sent(folder, user_method=run.overrides["algorithm"])
             except Failure as failure:
                 unsent.append(run.name)
                 say(f"{run.name} is done, but not sent: {failure}")
