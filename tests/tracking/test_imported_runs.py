@@ -19,9 +19,9 @@ def test_a_half_made_run_of_this_machine_makes_room_and_another_machine_s_stays(
     for machine in (os.uname().nodename, "another"):
         tags = {record.ORIGIN_RUN: "a" * 32, record.IMPORT: machine}
         MlflowClient(tracking).create_run("0", tags=tags)
-    assert imported_runs.find_complete(tracking, origin_run="b" * 32) == []
+    assert imported_runs.delete_incomplete(tracking, origin_run="b" * 32) == []
     assert len(all_runs(tracking)) == 2
-    assert imported_runs.find_complete(tracking, origin_run="a" * 32) == []
+    assert imported_runs.delete_incomplete(tracking, origin_run="a" * 32) == []
     (left,) = all_runs(tracking)
     assert left.data.tags[record.IMPORT] == "another"
 

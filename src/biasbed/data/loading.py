@@ -37,6 +37,13 @@ class Loaded(NamedTuple):
     skipped: tuple[str, ...]
 
 
+class LoadedExample(NamedTuple):
+    """Image of an example, or its views."""
+
+    image: Tensor  # [C,H,W] or [V,C,H,W]
+    row: int  # of the part
+
+
 class _PartOfBatch(NamedTuple):
     """Examples of a batch that come from one part of its stream."""
 
@@ -88,13 +95,13 @@ class Examples(Dataset[Any]):
         skipped: list[str] = []
         try:
             for name, stream_keys in itertools.groupby(keys, key=operator.attrgetter("stream")):
-                batches[name] = self._batch(self.streams[name], list(stream_keys), skipped)
+                batches[name] = self._load_batch(self.streams[name], list(stream_keys), skipped)
         except CorruptImage as error:
             return error
         main = batches.pop(MAIN)
         return Loaded(replace(main, extra=batches), tuple(skipped))
 
-    def _batch(self, stream: Stream, keys: list[Key], skipped: list[str]) -> Batch:
+    def _load_batch(self, stream: Stream, keys: list[Key], skipped: list[str]) -> Batch:
         """Load the examples of one stream. skipped: receives the messages about skipped files."""
         parts = np.array([key.part for key in keys])
         rows = np.array([key.row for key in keys])
@@ -102,18 +109,19 @@ class Examples(Dataset[Any]):
         if x is None:
             images = []
             for number, key in enumerate(keys):
-                image, rows[number] = self._example(stream, key, skipped)
-                images.append(image)
+                example = self._load_example(stream, key, skipped)
+                images.append(example.image)
+                rows[number] = example.row
             x = stacked(images)
-        columns: dict[str, Any] = self._columns(keys[0].stream, stream, _by_part(stream, parts, rows))
+        columns: dict[str, Any] = self._collect_columns(keys[0].stream, stream, _group_by_part(stream, parts, rows))
         return Batch(x, **columns, parts=stream.parts_apart)
 
-    def _example(self, stream: Stream, key: Key, skipped: list[str]) -> tuple[Tensor, int]:
-        """Load the image of a key, or its views; return it with its row: the key's, or the next that can be decoded."""
+    def _load_example(self, stream: Stream, key: Key, skipped: list[str]) -> LoadedExample:
+        """Load the image of a key, or its views; if it can't be decoded, that of the next row that can."""
         part, row, failures = stream.parts[key.part], key.row, 0
         while True:
             try:
-                return self._views(stream, key, row), row
+                return LoadedExample(self._load_views(stream, key, row), row)
             except UnfitImage:
                 raise
             except CorruptImage as error:
@@ -123,7 +131,7 @@ class Examples(Dataset[Any]):
                 skipped.append(str(error))
                 row = (row + 1) % len(part)
 
-    def _views(self, stream: Stream, key: Key, row: int) -> Tensor:
+    def _load_views(self, stream: Stream, key: Key, row: int) -> Tensor:
         """Load and transform the image in a row of the key's part: [C,H,W], or [V,C,H,W] for several views."""
         part = stream.parts[key.part]
         picture: Picture = part.source.open(int(part.rows_at(np.array([row]))[0]))
@@ -144,9 +152,9 @@ class Examples(Dataset[Any]):
                 views.append(make_view(crops[0 if stream.shared else number]))
         return _stack_views(views)
 
-    def _columns(self, name: str, stream: Stream, parts: list[_PartOfBatch]) -> dict[str, Tensor]:
+    def _collect_columns(self, name: str, stream: Stream, parts: list[_PartOfBatch]) -> dict[str, Tensor]:
         """Return the columns that all parts have; labels only if the stream is labelled."""
-        columns = {"index": [self.first_indices[name][part.part] + part.rows for part in parts]}
+        columns = {"index": [self.first_indices[name][part.part] + part.rows for part in parts]}  # [n] of each part
         for column in COLUMNS if stream.labelled else COLUMNS[1:]:
             values = [getattr(part.source, column) for part in parts]
             if all(value is not None for value in values):
@@ -155,7 +163,7 @@ class Examples(Dataset[Any]):
         return {column: torch.from_numpy(np.concatenate(values)[order]) for column, values in columns.items()}
 
 
-def _by_part(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> list[_PartOfBatch]:
+def _group_by_part(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> list[_PartOfBatch]:
     """Group the examples of a batch by part. parts [n]: number of each example's part; rows [n]: its row in there."""
     grouped = []
     for number in np.unique(parts).tolist():
@@ -173,7 +181,7 @@ def _load_at_once(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> Tensor
     """Load images that are in memory and need no change; None if some need a transform, a view or decoding."""
     if stream.views or not all(_is_ready(part) for part in stream.parts):
         return None
-    grouped = _by_part(stream, parts, rows)
+    grouped = _group_by_part(stream, parts, rows)
     images = [part.source.load_all(part.rows) for part in grouped]
     return images[0] if len(images) == 1 else torch.cat(images)[_batch_order(grouped)]
 

@@ -6,6 +6,7 @@ Which images a batch is made of, also equally many of each domain, is in `data/s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,13 @@ def stratify(columns: Sequence[np.ndarray]) -> np.ndarray:
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
     stratum_of_row: np.ndarray = np.unique(codes, axis=0, return_inverse=True)[1]
     return stratum_of_row.reshape(-1)
+
+
+class OrderedRows(NamedTuple):
+    """Rows of an order, each with its pass; the pair is unique."""
+
+    rows: np.ndarray  # [n]
+    passes: np.ndarray  # [n] number of the pass that a row belongs to or, with replacement, its position
 
 
 class Order:
@@ -44,14 +52,12 @@ class Order:
         self.sorted_rows = np.argsort(strata, kind="stable")  # by stratum
         self._last_drawn: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
 
-    def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows [count], passes [count]) at the positions from `start` on.
-
-        passes: number of the pass that a row belongs to or, with replacement, the position; (row, pass) is unique.
-        """
+    def read(self, start: int, count: int) -> OrderedRows:
+        """Return the rows at `count` positions from `start` on."""
         positions = np.arange(start, start + count)
         if self.replacement:
-            return self._draw_blocks(positions, ROWS_PER_BLOCK, _REPLACEMENT_KEY, self._draw_rows), positions
+            rows = self._draw_blocks(positions, ROWS_PER_BLOCK, _REPLACEMENT_KEY, self._draw_rows)
+            return OrderedRows(rows, positions)
         number_of_strata = len(self.sizes)
         strata = np.zeros(count, dtype=np.int64)
         if number_of_strata > 1:
@@ -63,7 +69,7 @@ class Order:
         for stratum, pass_number in sorted(set(zip(strata.tolist(), passes.tolist(), strict=True))):
             here = (strata == stratum) & (passes == pass_number)
             rows[here] = self._draw_pass(stratum, pass_number)[positions_in_pass[here]]
-        return rows, passes
+        return OrderedRows(rows, passes)
 
     def _draw_pass(self, stratum: int, pass_number: int) -> np.ndarray:
         """Draw the order of a stratum's rows in one pass."""

@@ -254,10 +254,7 @@ def build_config(options: EvaluateOptions, flags: Mapping[str, Any], model: mode
     preprocessing = {} if model is None else model.preprocessing
     model_settings = {key: value for key, value in preprocessing.items() if key in available}
     if options.image_size != "auto":
-        for key in SCALED_SIZES:
-            if model_settings.get(key) not in ("auto", None):
-                model_settings[key] = round(model_settings[key] * options.image_size / model_settings["image_size"])
-        model_settings["image_size"] = options.image_size
+        model_settings |= _scale_sizes(model_settings, options.image_size)
     layers = [suite.defaults_without_method({**flags, "suite": name}), model_settings]
     for recipe in presets.load_presets(preset_names(flags), [suite.presets], available, name):
         layers.append({key: value for key, value in recipe.items() if presets.is_within(key, presets.TESTING)})
@@ -272,6 +269,15 @@ def build_config(options: EvaluateOptions, flags: Mapping[str, Any], model: mode
             values["preprocess.resize"] = "auto"  # the layers below chose it for another size
         values |= layer
     return build(suite.Settings, {**values, "resume": options.resume})
+
+
+def _scale_sizes(settings: Mapping[str, Any], image_size: int) -> dict[str, int]:
+    """Return a model's sizes of images (`SCALED_SIZES`), in proportion to another image size, and that size."""
+    sizes = {"image_size": image_size}
+    for name in SCALED_SIZES:
+        if settings.get(name) not in ("auto", None):
+            sizes[name] = round(settings[name] * image_size / settings["image_size"])
+    return sizes
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     There is one MLflow run per selection rule, algorithm and run; for a paper without runs, per rule and row. The next
     import completes an interrupted one. Raises UsageError for an unknown paper, Failure if the server fails.
     """
-    from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
+    from biasbed.tracking.imported_runs import NewRun, delete_incomplete, importing, make_run
     from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer
 
     paper = find(source)
@@ -51,7 +51,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
     runs = paper.runs()
     uri = redaction.public_uri(server)
     with importing(server):
-        complete = find_complete(server, kind="published", study=paper.study)
+        complete = delete_incomplete(server, kind="published", study=paper.study)
         present = {run.data.tags.get(record.RUN_KEY, "") for run in complete}
         missing = [run for run in runs if paper.run_key(run) not in present]
         if missing:

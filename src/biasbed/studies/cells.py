@@ -44,7 +44,9 @@ def expand_cells(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[S
         for combination in itertools.product(*values.values()):
             single = dict(zip(values, combination, strict=True))
             full_name = _join_names(name, *combination)
-            expanded += _expand_domains(name, full_name, {**overrides, **single}, {**merged, **single})
+            for cell in _expand_domains(full_name, {**overrides, **single}, {**merged, **single}):
+                named = {"cell": record.slug(cell.name)} if name else {}
+                expanded.append(StudyCell(cell.name, {**cell.overrides, **named}))
     refuse_duplicates([cell.name for cell in expanded], "cells")
     return tuple(expanded)
 
@@ -74,34 +76,36 @@ def _split_values(spec: Spec, value: str) -> tuple[str, ...]:
     return refuse_duplicates(parts, spec.name)
 
 
-def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Overrides) -> list[StudyCell]:
-    """Return the cells of one data set. given_name: from the study. merged: its own and all general settings."""
-    held_out = [value.strip() for value in merged.get(HELD_OUT, "").split(",")]
-    if len(held_out) == 1 and held_out[0] not in EXPANDED:
-        return [_make_cell(given_name, name, overrides)]
-    domains: tuple[str, ...] = ()
-    if set(held_out) & set(EXPANDED):
+def _expand_domains(name: str, overrides: Overrides, merged: Overrides) -> list[StudyCell]:
+    """Return a cell of one data set for each choice of domains that its settings hold out.
+
+    name, overrides: of the data set alone. merged: its own and the study's general settings.
+    """
+    listed = [value.strip() for value in merged.get(HELD_OUT, "").split(",")]
+    if len(listed) == 1 and listed[0] not in EXPANDED:
+        return [StudyCell(name, overrides)]
+    choices: list[str] = []  # values of `test_domains`
+    for value in listed:
+        if value not in EXPANDED:
+            choices.append(value)
+            continue
         try:
-            domains = _find_domains(merged)
+            choices += _combine_domains(value, merged)
         except UsageError as error:
             raise (error.with_place(name) if name else error) from None
     cells = []
-    for value in held_out:
-        if value not in EXPANDED:
-            cells.append(_make_cell(given_name, _join_names(name, *value.split("+")), {**overrides, HELD_OUT: value}))
-            continue
-        number = EXPANDED[value]
-        if number == len(domains):
-            raise UsageError(
-                f"{HELD_OUT}={value}: with {' and '.join(domains)} held out, no domain is left to train on"
-            )
-        for some in itertools.combinations(domains, number):
-            cells.append(_make_cell(given_name, _join_names(name, *some), {**overrides, HELD_OUT: ",".join(some)}))
+    for choice in choices:
+        domains = choice.replace(",", "+").split("+")
+        cells.append(StudyCell(_join_names(name, *domains), {**overrides, HELD_OUT: choice}))
     return cells
 
 
-def _make_cell(given_name: str, name: str, overrides: Overrides) -> StudyCell:
-    return StudyCell(name, {**overrides, "cell": record.slug(name)} if given_name else overrides)
+def _combine_domains(value: str, settings: Overrides) -> list[str]:
+    """Return the values of `test_domains` that `each` or `pairs` stands for. UsageError if none is left to train on."""
+    domains = _find_domains(settings)
+    if EXPANDED[value] == len(domains):
+        raise UsageError(f"{HELD_OUT}={value}: with {' and '.join(domains)} held out, no domain is left to train on")
+    return [",".join(held_out) for held_out in itertools.combinations(domains, EXPANDED[value])]
 
 
 def _find_domains(settings: Overrides) -> tuple[str, ...]:

@@ -105,10 +105,13 @@ class HoldingOut(Suite[H]):
         Raises UsageError if no domain is held out, or all are.
         """
         trained = {name: part for name, part in parts.items() if name not in self.config.test_domains}
+        problem = ""
         if len(trained) == len(parts):
-            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>")
-        if not trained:
-            raise UsageError(f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on")
+            problem = f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>"
+        elif not trained:
+            problem = f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on"
+        if problem:
+            raise UsageError(problem)
         return unite_domains(trained, self.data)
 
     def cell(self) -> str:

@@ -67,19 +67,9 @@ class Folders(FileSuite[FileSettings]):
         names = _folder_names(root, config)
         train_name = None if config.train == "none" else _find_folder(config.train, names, root)
         tests = self._test_folders(names, train_name)
-        if train_name and names == [train_name]:
-            domains = f"train=<one of {listed(folders.class_folders(root / train_name))}>"
-            raise UsageError(
-                f"'{train_name}' is the only folder of {root}, so none is left to test on; "
-                f"if its folders are domains: data_dir={root / train_name} {domains}"
-            )
-        if train_name in tests or not tests:
-            raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
-        for name in tests:
-            if train_name and os.path.realpath(root / name) == os.path.realpath(root / train_name):
-                raise UsageError(
-                    f"'{name}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
-                )
+        problem = self._find_test_problem(names, tests, train_name)
+        if problem:
+            raise UsageError(problem)
         try:
             slugs = record.slugs(sorted({*filter(None, [train_name]), *tests}))
         except ValueError as error:
@@ -103,6 +93,23 @@ class Folders(FileSuite[FileSettings]):
             return [name for name in names if name != train_name]
         selected = {_find_folder(name, names, self.data_root) for name in self.config.sets}
         return [name for name in names if name in selected]
+
+    def _find_test_problem(self, names: Sequence[str], tests: Sequence[str], train_name: str | None) -> str:
+        """Return why the test folders can't be tested on after the training, as text; empty if they can."""
+        if train_name in tests or (not tests and names != [train_name]):
+            return f"name folders other than the training folder '{train_name}' with sets="
+        if train_name is None:
+            return ""
+        train = self.data_root / train_name
+        if not tests:
+            domains = f"data_dir={train} train=<one of {listed(folders.class_folders(train))}>"
+            problem = f"'{train_name}' is the only folder of {self.data_root}, so none is left to test on"
+            return f"{problem}; if its folders are domains: {domains}"
+        for name in tests:
+            if os.path.realpath(self.data_root / name) == os.path.realpath(train):
+                same = f"'{name}' and the training folder '{train_name}' of {self.data_root} are one folder"
+                return f"{same}: name others with sets="
+        return ""
 
 
 def with_textures(source: FolderSource) -> FolderSource:

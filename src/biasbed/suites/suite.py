@@ -276,17 +276,18 @@ class OpenSuite:
         return {}
 
     def _open_source(self, name: str) -> Source:
+        """Open training data: the suite's own, or what was prepared from them."""
         from biasbed.data.prepared import MAKERS
 
         if name in self.training:
             return self.training[name]()
-        if self.train_name == "none":
-            raise UsageError("train=none is for testing a model: name the images that are to be trained on")
         has_own = self.train_name in self.training
-        if not has_own or (name not in MAKERS and not self.store.has_images(self.material(), name)):
-            names = {*self.training, *MAKERS}
-            raise UsageError(f"the suite '{self.name}' has no training data '{name}'{nearest(name, names)}")
-        return self.store.open_images(self.material(), name, self.training[self.train_name]())
+        if has_own and (name in MAKERS or self.store.has_images(self.material(), name)):
+            return self.store.open_images(self.material(), name, self.training[self.train_name]())
+        problem = f"the suite '{self.name}' has no training data '{name}'{nearest(name, {*self.training, *MAKERS})}"
+        if self.train_name == "none":
+            problem = "train=none is for testing a model: name the images that are to be trained on"
+        raise UsageError(problem)
 
     def material(self) -> Source:
         """Return the images that copies and networks are prepared from: training data before validation is split off.

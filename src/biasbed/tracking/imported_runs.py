@@ -26,8 +26,8 @@ def importing(uri: str) -> Iterator[None]:
         yield
 
 
-def find_complete(uri: str, **tags: str) -> list[StoredRun]:
-    """Return the complete runs with these tags. Deletes those that a killed import of this machine left.
+def delete_incomplete(uri: str, **tags: str) -> list[StoredRun]:
+    """Delete the runs with these tags that a killed import of this machine left; return the complete ones.
 
     Call it within `importing`: no other import of this machine is filling them then.
     """

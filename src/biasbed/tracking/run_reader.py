@@ -174,10 +174,10 @@ class ClientReader:
         for run in runs:
             for metric in filter(is_read, run.data.metrics):
                 by_metric.setdefault(metric, []).append(run.info.run_id)
-        requests: list[tuple[str, list[str]]] = []
+        requests: list[BulkRequest] = []
         for metric, ids in by_metric.items():
             starts = range(0, len(ids), MAX_RUNS)
-            requests += [(metric, ids[start : start + MAX_RUNS]) for start in starts]
+            requests += [BulkRequest(metric, ids[start : start + MAX_RUNS]) for start in starts]
         rows: dict[str, list[MetricRow]] = {run.info.run_id: [] for run in runs}
         request = functools.partial(_request_histories, self.uri)
         try:
@@ -186,10 +186,10 @@ class ClientReader:
                 ThreadPoolExecutor(BULK_THREADS) as pool,
             ):
                 answers = pool.map(request, *zip(*requests, strict=True)) if requests else ()
-                for (_, ids), answer in zip(requests, answers, strict=True):
+                for bulk_request, answer in zip(requests, answers, strict=True):
                     for run_id, row in answer:
                         rows[run_id].append(row)
-                    progress.tick(len(ids))
+                    progress.tick(len(bulk_request.run_ids))
         except (Unusable, KeyError):  # KeyError: a run that was not requested
             return None
         for run_id in rows:
@@ -250,6 +250,13 @@ def _get(uri: str, path: str, **params: Any) -> Any:
     from mlflow.utils.rest_utils import http_request
 
     return http_request(get_default_host_creds(uri), path, "GET", **params)
+
+
+class BulkRequest(NamedTuple):
+    """Request for one metric of at most `MAX_RUNS` runs."""
+
+    metric: str
+    run_ids: list[str]
 
 
 class RunRow(NamedTuple):

@@ -18,7 +18,7 @@ from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
 from biasbed.tracking.export_formats import ExportFormat
-from biasbed.tracking.imported_runs import NewRun, find_complete, importing, make_run
+from biasbed.tracking.imported_runs import NewRun, delete_incomplete, importing, make_run
 from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
@@ -162,12 +162,13 @@ def import_archive(source: str, listed: bool = True) -> int:
 def _find_origin(uri: str, run_id: str) -> str | None:
     """Return the id of the run with this origin on the server, the original or its import; None if there is none.
 
-    Deletes interrupted imports of it.
+    Interrupted imports of it are deleted.
     """
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
-    return next((str(run.info.run_id) for run in find_complete(uri, origin_run=run_id)), None)
+    imports = delete_incomplete(uri, origin_run=run_id)
+    return str(imports[0].info.run_id) if imports else None
 
 
 def _import_run(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> str:
