@@ -72,13 +72,7 @@ def test_examples_show_the_decisions_on_the_same_images(card: Card) -> None:
     page = page_of(card)
     (decisions,) = [decisions for decisions in page.suppressed if decisions.set == "in_domain_reliance"]
     panel = page._examples(decisions)
-    assert panel.head == [
-        "as it is",
-        "patch shuffle 4",
-        "bilateral filter 12",
-        "gaussian smoothing 9",
-        "grey blend 100",
-    ]
+    assert panel.head == ["as it is", "cells shuffled", "bilateral filter", "blur", "grey"]
     predictions = card.predictions("in_domain_reliance")
     first, last = panel.images[0], panel.images[-1]
     assert [example.decision for example in first.examples] == list(predictions["decision"][::IMAGES])
@@ -120,7 +114,10 @@ def test_at_chance_the_page_says_that_reliance_has_no_value(tmp_path: Path) -> N
     assert accuracy.endswith("which is not shown to exceed chance, 10.0 %.")
     assert reliance.startswith("Its reliance can't be told")
     assert not [panel for panel in page.content()["panels"] if panel.title.startswith("Reliance")]
-    assert "nan" not in card.report(tmp_path / "card.html").read_text().lower().replace("dominant", "")
+    text = card.report(tmp_path / "card.html").read_text()
+    assert "nan" not in text.lower().replace("dominant", "")
+    last = find_panel(page, "What it saw").images[-1]
+    assert text.count(f"zero, not {last.label}<") == len(last.examples)
 
 
 def test_a_value_outside_the_line_stands_at_its_end() -> None:

@@ -24,6 +24,7 @@ from PIL import Image
 from biasbed import __version__, measures, record
 from biasbed.data.corruptions import BENCHMARK
 from biasbed.data.corruptions.corruption import SIDE as MEANT_SIDE
+from biasbed.data.corruptions.suppression import BILATERAL_FILTER, GAUSSIAN_SMOOTHING, GREY_BLEND, PATCH_SHUFFLE
 from biasbed.data.transforms import keyed_randomness
 from biasbed.datasets.suppressed import CLEAN
 from biasbed.errors import UsageError
@@ -60,6 +61,14 @@ WITHOUT = {
     "reliance_texture": "without texture (bilateral filter)",
     "loss_by_gaussian_smoothing": "without texture and local shape (blur)",
     "reliance_colour": "without colour (grey)",
+}
+# Heads of the examples' columns, by suppression.
+SHOWN = {
+    CLEAN: "as it is",
+    PATCH_SHUFFLE.name: "cells shuffled",
+    BILATERAL_FILTER.name: "bilateral filter",
+    GAUSSIAN_SMOOTHING.name: "blur",
+    GREY_BLEND.name: "grey",
 }
 KNOWN_NETWORK = "resnet50"  # of the published errors under corruptions
 
@@ -419,8 +428,8 @@ class CardPage:
                 images.append(ExampleRow(decisions.label[row_of[member.source.ids[rows[0]]]], examples))
         return Panel(
             f"What it saw and decided: {self._original(decisions)}",
-            "Images as the network got them, with its decisions; wrong ones are in red.",
-            head=[_describe(member.source.conditions[number]) for number in shown],
+            "Images as the network got them, with its decisions; wrong ones are in red, with the image's class.",
+            head=[SHOWN[member.source.conditions[number].partition("-")[0]] for number in shown],
             images=images,
         )
 
@@ -465,11 +474,6 @@ class CardPage:
         """Return the headline under a condition in percent."""
         measure = record.BY_CONDITION if decisions.targets is None else record.MAP_BY_CONDITION
         return 100 * self.metrics[str(record.MetricName("test", measure, decisions.set, condition))]
-
-
-def _describe(condition: str) -> str:
-    """Return a condition in words: `patch shuffle 4`."""
-    return "as it is" if condition == CLEAN else condition.replace("_", " ").replace("-", " ")
 
 
 def _bar(
