@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from biasbed import networks, record
 from biasbed.analysis.runs.seen import read_seen
 from biasbed.config import Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models
 from biasbed.evaluation.evaluate_model import build_config, load, plan
@@ -31,6 +33,7 @@ from biasbed.evaluation.label_map_choice import fit_sets
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten, word
 from biasbed.suites import open_suite
+from biasbed.suites.label_map_files import read_label_maps
 from biasbed.suites.label_maps import IDENTITY, LabelMap
 from biasbed.tracking import notes
 from helpers.children import Command, train_at
@@ -182,6 +185,15 @@ def test_outputs_that_fit_no_set_are_refused_with_ways_out() -> None:
     assert "label_map=<file>.yaml" in told
     assert "suite=folders data_dir=<folder>" in told
     assert "WordNet" not in told  # there are no class folders to be renamed
+
+
+def test_as_many_outputs_as_classes_are_refused_with_the_line_that_names_them() -> None:
+    with pytest.raises(UsageError) as error:
+        plan(options(model="torchvision:resnet18"), {"suite": "demo", "image_size": 16}, library_model(outputs=10))
+    (names,) = shlex.split(str(error.value).partition("if they are these in this order: label_map=")[2])
+    maps = read_label_maps(names)
+    assert maps is not None
+    assert maps.names == CLASSES
 
 
 # --- label spaces, presets, comparisons -------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ Answers: Which outputs of a model stand for which class of a set?
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -77,10 +79,14 @@ def _advise(config: Config, model: models.TestedModel, classes: Sequence[str]) -
     if model.maps is not None and model.maps.describe_misfit(classes):
         return "give the map exactly the set's classes"
     if _name_outputs(model) is None:
-        return (
+        advice = (
             "name the outputs, in Python with classes=[...], in the command with label_map=<file>.yaml, or say there "
             "which of them stand for the set's classes"
         )
+        if model.outputs != len(classes):
+            return advice
+        names = shlex.quote(f"{{outputs: {json.dumps(classes, ensure_ascii=False)}}}")
+        return f"{advice}; if they are these in this order: label_map={names}"
     has_imagenet_names = classes == CATEGORIES_16 or all(map(is_wordnet_id, classes))
     if config.data_dir is not None and _name_outputs(model) == imagenet_classes() and not has_imagenet_names:
         return (
