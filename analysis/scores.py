@@ -14,7 +14,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
-from biasbed.system.commands import typed
+from biasbed.system.commands import format_command
 
 Label = Callable[[str], str]  # name of a method or set -> its display name
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
@@ -273,7 +273,7 @@ def _describe_empty(
         lines.append(f"  {algorithm} on {dataset}: {'; '.join(texts) or 'no run'}")
     if trainable:
         entry_point = "sweep" if any(run.is_trial for run in runs.values()) else "benchmark"
-        lines.append(f"the study's own command trains them: {typed(entry_point, scope, '...')}")
+        lines.append(f"the study's own command trains them: {format_command(entry_point, scope, '...')}")
     empty_rows, empty_sets = {algorithm for algorithm, _ in empty}, {dataset for _, dataset in empty}
     algorithms = sorted(set(scores["algorithm"]) - empty_rows)
     sets = [dataset for dataset in scores["dataset"].unique() if dataset not in empty_sets]

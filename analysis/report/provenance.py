@@ -69,7 +69,7 @@ def command(analysis: Analysis, is_for_others: bool = False) -> str:
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *values) and value != option.default:
             values[option.name] = word(value)
-    return commands.typed("analyze", values, is_for_others=is_for_others)
+    return commands.format_command("analyze", values, is_for_others=is_for_others)
 
 
 def run_tables(analysis: Analysis, links: Links) -> Mapping[str, ReportTable | None]:

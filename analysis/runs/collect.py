@@ -29,7 +29,7 @@ from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn,
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
-from biasbed.system.commands import typed
+from biasbed.system.commands import format_command
 from biasbed.system.strict import parse_int, parse_json
 
 if TYPE_CHECKING:
@@ -276,9 +276,8 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     by_kind = group_runs(fitting, "kind")
     if "train" in by_kind:  # published numbers are analysed only if the study is named
         for study in distinct(by_kind.get("published", []), "study"):
-            notes.append(
-                f"published results are there too; for these: {typed('analyze', {'study': study}, is_for_others=True)}"
-            )
+            command = format_command("analyze", {"study": study}, is_for_others=True)
+            notes.append(f"published results are there too; for these: {command}")
     notes += _tested_elsewhere([run for run in fitting if run.kind in TESTED], finished)
     chosen = _of_first_kind(fitting)
     scopes = Counter(run.scope for run in chosen)
@@ -344,8 +343,8 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     there = f"only {counts} runs" if counts else "no runs"
     return (
         f"there is nothing to analyse: {there} on {redaction.public_uri(store.uri)}",
-        f"train some:                   {typed('train', {'algorithm': 'erm'})}",
-        f"or take published results:    {typed('import', {'source': 'biasbed'})}",
+        f"train some:                   {format_command('train', {'algorithm': 'erm'})}",
+        f"or take published results:    {format_command('import', {'source': 'biasbed'})}",
     )
 
 
@@ -364,7 +363,7 @@ def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
         if name not in present:
             raise UsageError(
                 f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, present)}; "
-                f"to train it: {typed('train', {'algorithm': name})}"
+                f"to train it: {format_command('train', {'algorithm': name})}"
             )
     return [run for run in runs if run.algorithm in names]
 

@@ -13,7 +13,7 @@ from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import TESTED, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.errors import Failure, UsageError
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
-from biasbed.system.commands import typed
+from biasbed.system.commands import format_command
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
@@ -179,7 +179,7 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
         if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
             arguments["protocol"] = scope.protocol
         lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
-        lines.append(f"    {typed('analyze', arguments)}")
+        lines.append(f"    {format_command('analyze', arguments)}")
     return lines
 
 

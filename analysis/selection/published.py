@@ -24,7 +24,7 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
-from biasbed.system.commands import typed
+from biasbed.system.commands import format_command
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -96,7 +96,7 @@ def find(
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
     finished = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not finished:
-        command = typed("import", {"source": "biasbed"})
+        command = format_command("import", {"source": "biasbed"})
         raise Failure(f"no published results are on {redaction.public_uri(store.uri)}; to import them: {command}")
     studies, problems = [], []
     for scope, runs in sorted(group_runs(finished, "scope").items()):

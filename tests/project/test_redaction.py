@@ -17,7 +17,7 @@ import torch
 
 import biasbed
 from biasbed import cli, redaction
-from biasbed.system.commands import public, split_secrets, typed
+from biasbed.system.commands import format_command, split_secrets, without_secrets
 from helpers.children import Command
 from helpers.commands import command_environment
 from helpers.runs import run_folders
@@ -101,8 +101,8 @@ def test_nothing_that_is_kept_or_printed_has_a_secret(
     ],
 )
 def test_a_setting_with_a_secret_is_shown_without_and_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "s3cr3t" not in typed("train", {"init": value})
-    assert "s3cr3t" not in public({"init": value})["init"]
+    assert "s3cr3t" not in format_command("train", {"init": value})
+    assert "s3cr3t" not in without_secrets({"init": value})["init"]
     assert split_secrets({"A": value, "B": "b"}) == ({"B": "b"}, {"A": value})
     assert cli.main(["train", "--init", value]) == 2
     message = capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_a_setting_that_no_file_takes_is_refused(text: str) -> None:
 )
 def test_a_setting_without_a_secret_is_taken(value: str) -> None:
     assert not redaction.has_secret(value)
-    assert public({"init": value})["init"].endswith(value.rpartition("://alice@")[2])
+    assert without_secrets({"init": value})["init"].endswith(value.rpartition("://alice@")[2])
 
 
 def test_what_libraries_quote_of_the_environment_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

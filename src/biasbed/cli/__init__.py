@@ -401,7 +401,7 @@ def _advise_to_continue(arguments: Sequence[str]) -> str:
     """Return `; to go on: <the same command>` for a command that can be continued; empty for others."""
     if not arguments or arguments[0] not in CONTINUED:
         return ""
-    return f"; to go on: {commands.typed_again(arguments)}"
+    return f"; to go on: {commands.format_continuation(arguments)}"
 
 
 @contextlib.contextmanager

@@ -130,4 +130,4 @@ class PreparedStore:
         flags = {"what": product}
         if split != "train":
             flags["split"] = split
-        return commands.typed("prepare", flags | dict(self.flags))
+        return commands.format_command("prepare", flags | dict(self.flags))

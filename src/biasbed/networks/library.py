@@ -128,7 +128,7 @@ def _count_outputs(
     instead = f", but {listed(others, 3)}" if others else ""
     raise UsageError(
         f"weights={path}: holds no classifier of {name}{expected}{instead}; if it holds features, train one on "
-        f"them: {commands.typed('train', {'backbone': name, 'init': str(path), 'algorithm': 'probe'})}"
+        f"them: {commands.format_command('train', {'backbone': name, 'init': str(path), 'algorithm': 'probe'})}"
     )
 
 
@@ -148,7 +148,7 @@ def _refuse_without_classifier(architecture: Architecture, name: str, weights: s
     if not architecture.is_optional or architecture.optional_library.classes(architecture.name) is not None:
         return
     init = weights if Path(weights).is_file() else f"named:{weights}"
-    command = commands.typed("train", {"backbone": name, "init": init, "algorithm": "probe"})
+    command = commands.format_command("train", {"backbone": name, "init": init, "algorithm": "probe"})
     raise UsageError(
         f"{name} can't be tested as it is: it gives features and has no classifier. Make one: {command} (or knn)"
     )
@@ -186,7 +186,7 @@ def _load_from_timm(architecture: Architecture) -> _Loaded:
     outputs = backbone.num_classes
     if not outputs:
         init = f"named:{architecture.tag or 'default'}"
-        command = commands.typed("train", {"backbone": f"timm:{architecture.name}", "init": init})
+        command = commands.format_command("train", {"backbone": f"timm:{architecture.name}", "init": init})
         raise UsageError(
             f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
             f"them: {command}"

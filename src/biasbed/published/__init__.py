@@ -64,7 +64,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
             print(f"{len(missing)} runs imported into {uri}, study {paper.study}", flush=True)
         else:
             print(f"nothing new: all {len(runs)} runs of {paper.study} are on {uri} already", flush=True)
-    print(f"to analyse them: {commands.typed('analyze', {'study': paper.study})}", flush=True)
+    print(f"to analyse them: {commands.format_command('analyze', {'study': paper.study})}", flush=True)
     return len(missing)
 
 

@@ -60,7 +60,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
     remark = f", {unfinished} of them unfinished" if unfinished else ""
     print(f"{len(jobs)} jobs in all{remark}")
     for name in studies:
-        print(f"to analyse them: {commands.typed('analyze', {'study': name})}", flush=True)
+        print(f"to analyse them: {commands.format_command('analyze', {'study': name})}", flush=True)
     return new
 
 

@@ -39,7 +39,7 @@ from biasbed.studies.study_table import (
     require_named_code,
     select_rows,
 )
-from biasbed.system.commands import typed
+from biasbed.system.commands import format_command
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import format_duration
 from biasbed.tracking.server import resolve_uri
@@ -73,7 +73,7 @@ def describe_scores(suite: str, study: str) -> str:
         table = terminal_table.render(analysis.load(**scope), has_files=False)
     except (Failure, UsageError) as reason:  # the study itself is done
         table = f"no table of its scores: {reason}"
-    return f"\n{table}\n\nTables, figures and report: {typed('analyze', scope)}"
+    return f"\n{table}\n\nTables, figures and report: {format_command('analyze', scope)}"
 
 
 def main_study(flags: Mapping[str, str]) -> None:

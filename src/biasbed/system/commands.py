@@ -23,7 +23,7 @@ def is_launched() -> bool:
     return RUN in os.environ
 
 
-def public(settings: Mapping[str, str]) -> dict[str, str]:
+def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a command without secrets: addresses lose user, password and tokens."""
     return {name: redaction.public_value(value) for name, value in settings.items()}
 
@@ -58,7 +58,7 @@ def note_launcher() -> None:
         os.environ[LAUNCHED] = "yes"
 
 
-def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_others: bool = False) -> str:
+def format_command(name: str, settings: Mapping[str, str], open_end: str = "", is_for_others: bool = False) -> str:
     """Return a command line, in the form in which this process was started, with the tracking server before it.
 
     open_end: text after it for the user to complete, as `...` or `algorithms=<names>`. is_for_others: the command is
@@ -68,22 +68,22 @@ def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_oth
     if server and not is_for_others and name not in SERVERLESS and "tracking_uri" not in settings:
         variable = f"{SERVER}={_quoted(redaction.public_uri(server))}"
     if LAUNCHED in os.environ:
-        command = through_mlflow(name, settings)
+        command = format_mlflow_command(name, settings)
     else:
-        flags = (f"--{setting} {_quoted(value)}" for setting, value in public(settings).items())
+        flags = (f"--{setting} {_quoted(value)}" for setting, value in without_secrets(settings).items())
         command = " ".join(["biasbed", name, *flags])
     return " ".join(filter(None, [variable, command, open_end]))
 
 
-def typed_again(arguments: Sequence[str]) -> str:
+def format_continuation(arguments: Sequence[str]) -> str:
     """Return the command line that repeats this process's arguments, without `resume`, to continue its work."""
-    name, settings = arguments[0], settings_of(arguments[1:])
-    return typed(name, {setting: value for setting, value in settings.items() if setting != "resume"})
+    name, settings = arguments[0], parse_settings(arguments[1:])
+    return format_command(name, {setting: value for setting, value in settings.items() if setting != "resume"})
 
 
-def through_mlflow(name: str, settings: Mapping[str, str]) -> str:
+def format_mlflow_command(name: str, settings: Mapping[str, str]) -> str:
     """Return a command line of `mlflow run`, for a checkout on a machine that needs only MLflow and uv."""
-    parameters = (f"-P {setting}={_quoted(value)}" for setting, value in public(settings).items())
+    parameters = (f"-P {setting}={_quoted(value)}" for setting, value in without_secrets(settings).items())
     return " ".join(["mlflow run . -e", name, *parameters, "--env-manager uv"])
 
 
@@ -92,7 +92,7 @@ def _quoted(value: str) -> str:
     return value if value.startswith("<") and value.endswith(">") else shlex.quote(value)
 
 
-def settings_of(arguments: Sequence[str]) -> dict[str, str]:
+def parse_settings(arguments: Sequence[str]) -> dict[str, str]:
     """Parse `--name value` and `--name=value` into settings; leave out `auto`, which `mlflow run` adds by itself."""
     parts: list[str] = []
     for argument in arguments:

@@ -36,7 +36,7 @@ def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
     def name(flags: Mapping[str, str]) -> None:
         """Name the run after the command and the first values of `NAMING_FLAGS`."""
         nonlocal title
-        public_flags = commands.public(flags)
+        public_flags = commands.without_secrets(flags)
         values = [public_flags.get(name, "auto") for name in NAMING_FLAGS]
         values = [value for value in values if value not in ("auto", "none")]
         if flags.get("dry_run", "no") not in ("no", "false"):

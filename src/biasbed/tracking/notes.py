@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from biasbed import measures, record
-from biasbed.system.commands import through_mlflow, typed_again
+from biasbed.system.commands import format_continuation, format_mlflow_command
 
 NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"  # tags that MLflow's pages read
 RUN_ID = "@run_id@"  # placeholder for the run's id, which is unknown before the run exists
@@ -39,7 +39,7 @@ def commands(rows: Mapping[str, str]) -> str:
 
 def command(entry_point: str, **settings: object) -> str:
     """Return the command as it is typed in a checkout."""
-    return through_mlflow(entry_point, {name: str(value) for name, value in settings.items()})
+    return format_mlflow_command(entry_point, {name: str(value) for name, value in settings.items()})
 
 
 def own_command() -> str:
@@ -50,7 +50,7 @@ def own_command() -> str:
         return ""
     if not all(name.startswith("--") and "=" not in name for name in flags[::2]):
         return ""  # another program's `__main__.py`
-    return typed_again(arguments)
+    return format_continuation(arguments)
 
 
 def pictures(run_id: str, paths: Iterable[str], folder: Path | None = None) -> str:

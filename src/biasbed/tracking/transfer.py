@@ -65,7 +65,7 @@ def write_archive(options: ZipOptions) -> Path:
         print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
     without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
     print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
-    print(f"elsewhere: {commands.typed('import', {'source': str(path.absolute())})}", flush=True)
+    print(f"elsewhere: {commands.format_command('import', {'source': str(path.absolute())})}", flush=True)
     return path
 
 

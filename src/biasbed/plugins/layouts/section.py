@@ -144,7 +144,7 @@ def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
         way = layout.lacking.get(name, "")
         if name not in layout.lacking and layout.study:
             settings = {"table": layout.study, "data_dir": "<folder>", "algorithms": name}
-            way = commands.typed("benchmark", settings)
+            way = commands.format_command("benchmark", settings)
         lines.append(f"{name}: {way}" if way else name)
     return lines
 

@@ -98,7 +98,7 @@ class PackStore(ImageStore):
         elif self.form != WHOLE:
             if not all(self.find(folder, name) for name in source.ids):
                 flags = {"what": "packed", "packed.side": self.form.split("-")[0]}
-                command = commands.typed("prepare", flags)
+                command = commands.format_command("prepare", flags)
                 raise MissingData(
                     f"data.packed={self.form}: the images of '{source.name}' in {root} are not packed so, or have "
                     f"changed since: {command}, with this command's suite and data_dir"

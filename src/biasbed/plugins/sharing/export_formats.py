@@ -143,7 +143,7 @@ def _export_model(options: ModelOptions) -> Path:
         print(f"note: {remark}")
     loaded = f"timm:local-dir:{folder}" if model.layout == model_folder.TIMM else str(folder)
     test = {"model": loaded, "suite": results.suite}
-    print(f"to test it: {commands.typed('evaluate', test)}", flush=True)
+    print(f"to test it: {commands.format_command('evaluate', test)}", flush=True)
     return folder
 
 

@@ -69,8 +69,8 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
     if not runs:
         raise Failure(
             f"there is nothing to show: no finished runs on {redaction.public_uri(store.uri)}",
-            f"train some:                  {commands.typed('train', {'algorithm': 'erm'})}",
-            f"or show published results:   {commands.typed('site', {'published': 'true'})}",
+            f"train some:                  {commands.format_command('train', {'algorithm': 'erm'})}",
+            f"or show published results:   {commands.format_command('site', {'published': 'true'})}",
         )
     rankings, left_out = [], []
     for study_runs in _group_by_study(runs, options):

@@ -338,8 +338,8 @@ def commands_of(analysis: Analysis, runs: Sequence[Run]) -> list[str]:
     lines = []
     if analysis.collection.published:
         source = analysis.collection.scope.study.removeprefix(PUBLISHED)
-        lines.append(commands.typed("import", {"source": source}, is_for_others=True))
+        lines.append(commands.format_command("import", {"source": source}, is_for_others=True))
     for run in runs:
         if run.kind != "published":
-            lines.append(commands.typed("reproduce", {"run": run.id}, is_for_others=True))
+            lines.append(commands.format_command("reproduce", {"run": run.id}, is_for_others=True))
     return [*lines, provenance.command(analysis, is_for_others=True)]

@@ -150,7 +150,7 @@ class SweepRun:
         print("\n".join(results.format_summary(states)))
         self._write_results(states)
         if results.collect_winners(states):
-            again = commands.typed("benchmark", {"from_study": self.plan.study})
+            again = commands.format_command("benchmark", {"from_study": self.plan.study})
             print(f"train the best with fresh seeds: {again}")
 
     def _write_results(self, states: Sequence[SearchState]) -> None:
