@@ -41,11 +41,11 @@ def public_setting(value: str) -> str:
 
 def has_secret(value: str) -> bool:
     """Return True if a value has a password, a token or the like, so that it must not be written down."""
-    scheme, mark, rest = value.partition("://")
-    user, at, _ = rest.rpartition("@")
-    if at and ":" not in user and not scheme.startswith("sqlite"):
-        value = f"{scheme}{mark}{rest.removeprefix(user + at)}"  # a user without a password is no secret
-    return public_setting(value) != value
+    scheme, _, rest = value.partition("://")
+    user, at, address = rest.rpartition("@")
+    has_user_alone = at and ":" not in user and not scheme.startswith("sqlite")  # without a password: no secret
+    recorded = f"{scheme}://{address}" if has_user_alone else value
+    return public_setting(recorded) != recorded
 
 
 def public_text(text: str) -> str:

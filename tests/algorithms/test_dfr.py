@@ -164,7 +164,7 @@ def test_dfr_s_erm_sees_no_image_that_is_held_out(trained: Callable[..., Path]) 
     algorithm.kept = kept
     read = reader("dfr", batch_size=6)
     stage = algorithm.stages()[1]
-    passed = read.plan(stage, 2, read.tables(stage, algorithm))
+    passed = read.plan_stage(stage, 2, read.copy_tables(stage, algorithm))
     drawn = Counter(row for step in range(passed.steps_per_epoch) for row in rows(passed, step))
     assert drawn == dict.fromkeys(np.flatnonzero(kept.numpy()).tolist(), 1)
 

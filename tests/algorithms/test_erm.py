@@ -16,13 +16,13 @@ from helpers.grouped import TRAIN, groups, reader, rows
 
 @pytest.mark.parametrize(("balance", "column"), [("class", TRAIN.y), ("group", groups())])
 def test_erm_draws_each_class_or_group_equally_often(balance: str, column: np.ndarray) -> None:
-    read = reader("erm", **{"hparams.balance": balance}).plan(Stage("main", dict), 0)
+    read = reader("erm", **{"hparams.balance": balance}).plan_stage(Stage("main", dict), 0)
     number = len(set(column.tolist()))
     for step in range(3):
         drawn = Counter(column[rows(read, step)].tolist())
         assert set(drawn.values()) == {18 // number}
         assert len(drawn) == number
-    usual = reader("erm").plan(Stage("main", dict), 0)
+    usual = reader("erm").plan_stage(Stage("main", dict), 0)
     assert any(len(set(Counter(column[rows(usual, step)].tolist()).values())) > 1 for step in range(3))
 
 

@@ -45,12 +45,12 @@ def test_jtt_s_second_training_reads_the_error_set_so_many_times() -> None:
     read = reader("jtt", batch_size=8)
     algorithm.error = torch.arange(48) % 6 == 0
     stage = algorithm.stages()[-1]
-    tables = read.tables(stage, algorithm)
-    passed = read.plan(stage, 0, tables)
+    tables = read.copy_tables(stage, algorithm)
+    passed = read.plan_stage(stage, 0, tables)
     assert passed.steps_per_epoch == 9  # 40 images, and 8 of them four times
     drawn = Counter(row for step in range(9) for row in rows(passed, step))
     assert drawn == {row: 4 if row % 6 == 0 else 1 for row in range(48)}
-    first = read.plan(algorithm.stages()[0], 1)
+    first = read.plan_stage(algorithm.stages()[0], 1)
     assert Counter(row for step in range(6) for row in rows(first, step)) == dict.fromkeys(range(48), 1)
 
 

@@ -345,8 +345,8 @@ def test_a_step_without_change_takes_fewer_images_than_a_batch(name: str) -> Non
     read.job = replace(read.job, suite=replace(read.job.suite, usual=StreamRequest(drop_last=True)))
     *earlier, last = make(name).stages()
     read.check([last])
-    assert read.plan_last([last]).steps == 1
-    assert sorted(rows(read.plan(last, 0), 0)) == list(range(len(TRAIN)))
+    assert read.plan_last_stage([last]).steps == 1
+    assert sorted(rows(read.plan_stage(last, 0), 0)) == list(range(len(TRAIN)))
     learning = [stage for stage in earlier if isinstance(stage, Stage)]
     assert bool(learning) == (name == "wise_ft")
     for stage in [*learning, replace(last, learns=True)]:

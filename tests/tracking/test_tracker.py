@@ -18,7 +18,7 @@ import pytest
 
 from biasbed import record
 from biasbed.errors import Failure
-from biasbed.system.processes import end_by
+from biasbed.system.processes import end_by_signal
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
@@ -270,7 +270,7 @@ def test_a_sync_that_a_signal_ends_ends_the_run_that_it_opened(
 ) -> None:
     tracker.folder.mark_done()
     with monkeypatch.context() as patch:
-        patch.setattr(Tracker, "_send_results", lambda self: end_by(signal.SIGTERM))
+        patch.setattr(Tracker, "_send_results", lambda self: end_by_signal(signal.SIGTERM))
         with pytest.raises(KeyboardInterrupt):
             send_unless_sent(tracker.folder)
     (run,) = all_runs(tracking)

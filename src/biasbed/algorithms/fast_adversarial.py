@@ -35,18 +35,17 @@ def parse_stretches(specifications: Sequence[str]) -> list[Stretch]:
 
     Lengths are relative to their sum.
     """
-    numbers = []
+    stretches = []
     for specification in specifications:
         match = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,5}):(\d+\.?\d*)", specification)
-        if match:
-            numbers.append((int(match[1]), int(match[2]), float(match[3])))
-    if len(numbers) < len(specifications) or not all(length > 0 and size >= 8 for size, _, length in numbers):
-        raise ValueError(
-            f"hparams.phases={','.join(specifications)}: should be <pixels>:<batch size>:<length> for each, as "
-            "128:512:6"
-        )
-    total = sum(length for *_, length in numbers)
-    return [Stretch(size, batch, length / total) for size, batch, length in numbers]
+        if match is None or int(match[1]) < 8 or not float(match[3]):
+            raise ValueError(
+                f"hparams.phases={','.join(specifications)}: should be <pixels>:<batch size>:<length> for each, as "
+                "128:512:6"
+            )
+        stretches.append(Stretch(int(match[1]), int(match[2]), float(match[3])))
+    total = sum(stretch.part for stretch in stretches)
+    return [replace(stretch, part=stretch.part / total) for stretch in stretches]
 
 
 class FastAdversarial(ERM):

@@ -64,6 +64,7 @@ class JTT(ERM):
 
     def stages(self) -> Sequence[Phase]:
         """Return the first training, the search for its errors, and the second training."""
+        release_first = functools.partial(self.release, "first")
         return (
             Stage(
                 "identification",
@@ -73,7 +74,7 @@ class JTT(ERM):
                 validate=self.predict_first,
             ),
             Pass("error_set", self.find_errors, self.store_errors),
-            Stage(MAIN, self.update, begin=self.release_first, streams={MAIN: StreamRequest(weights="times")}),
+            Stage(MAIN, self.update, begin=release_first, streams={MAIN: StreamRequest(weights="times")}),
         )
 
     def predict_first(self, x: Tensor) -> Tensor:
@@ -95,10 +96,6 @@ class JTT(ERM):
                 f"more than others in the second: {change} hparams.identification={self.hparams.identification:.3g}"
             )
         self.error.copy_(values["error"])
-
-    def release_first(self) -> None:
-        """Release the first network."""
-        self.release("first")
 
     @property
     def times(self) -> Tensor:

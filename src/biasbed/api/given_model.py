@@ -201,7 +201,7 @@ def wrap_model(
         )
     outputs = logits.shape[1]
     names = _name_outputs(classes, outputs)
-    if not any(True for _ in network.parameters()):
+    if not any(True for _ in network.parameters()):  # a function: its logits are hashed in place of weights
         network.register_buffer("logits", logits.float().cpu())
     network.watch(outputs)
     how = None

@@ -211,7 +211,7 @@ def _block_site(stage: nn.Module, parts: Stages) -> Site:
 
 def stem_site(resnet: nn.Module) -> Site:
     """Return the site of the stem, from the network's input to the output of its max-pooling."""
-    stages(resnet)
+    stages(resnet)  # raises UsageError for any other network
     conv, pool = resnet.get_submodule("conv1"), resnet.get_submodule("maxpool")
     return Site(conv, pool, window_of(conv), window_of(pool))
 

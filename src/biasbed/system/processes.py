@@ -306,7 +306,7 @@ def noted_signal() -> signal.Signals | None:
     return None if _request is None else _request.signal
 
 
-def end_by(number: int) -> NoReturn:
+def end_by_signal(number: int) -> NoReturn:
     """Raise Interrupted as if this signal had come."""
     if _request is None:
         raise Interrupted(number)

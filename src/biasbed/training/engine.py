@@ -33,7 +33,7 @@ from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
 from biasbed.evaluation.decisions import Decisions, accuracy
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.evaluation.prediction_files import write_predictions
-from biasbed.system.processes import acting_at_once, end_by, noted_signal, postponed
+from biasbed.system.processes import acting_at_once, end_by_signal, noted_signal, postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
@@ -194,7 +194,7 @@ class Engine:
         noted = noted_signal()
         if self.group.any(torch.tensor(noted is not None)):
             self.save()
-            end_by(noted or signal.SIGTERM)
+            end_by_signal(noted or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         """Train on one batch, and add its losses to the step metrics."""

@@ -275,7 +275,7 @@ def _build_algorithm(job: Job, group: Group, precision: Precision, data: TrainDa
 
         return group.send_module(frozen.load(job.suite.network(kind), kind))
 
-    make = functools.partial(
+    make = functools.partial(  # called once the seed is set
         make_algorithm,
         job.config,
         job.suite.task,
