@@ -5,16 +5,16 @@ Numbers become names here: by the names that the column brings, or by those in `
 
 from __future__ import annotations
 
-import itertools
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from biasbed.data.decoding import EXTENSIONS
-from biasbed.errors import UsageError, listed, shown
+from biasbed.errors import UnreadableFile, UsageError, listed, shown
 from biasbed.settings import is_text
+from biasbed.system.strict import read_text
 
 IMAGE, LABEL, DOMAIN, BIAS, SPLIT = ROLES = ("image", "label", "domain", "bias", "split")
 SUFFIX_NAMES = tuple(sorted(suffix[1:] for suffix in EXTENSIONS))  # as keys of WebDataset samples
@@ -44,13 +44,12 @@ SIGNATURES = {
 class StatedColumns:
     """Names of columns that the user states, keyed by role."""
 
-    stated: tuple[tuple[str, str], ...] = ()
+    stated: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> StatedColumns:
         """Return the names in settings such as `label:fine_label`, as `unpacked.columns` has them."""
-        pairs = [setting.split(":", 1) for setting in settings]
-        return cls(tuple(sorted((role, name) for role, name in pairs)))
+        return cls(dict(setting.split(":", 1) for setting in settings))
 
     def choose(self, names: Iterable[str], role: str, more: Iterable[str] = (), is_part: bool = False) -> str | None:
         """Return the column of a role; None if there is none. more: columns that could have it besides usual names.
@@ -59,15 +58,13 @@ class StatedColumns:
         the columns (`is_part`).
         """
         names = list(names)
-        stated = dict(self.stated)
-        if role in stated:
-            if stated[role] not in names:
-                if is_part:
-                    return None
-                raise ValueError(f"it has no column '{stated[role]}' (it has {listed(map(shown, names))})")
-            return stated[role]
+        stated = self.stated.get(role)
+        if stated is not None:
+            if stated not in names and not is_part:
+                raise ValueError(f"it has no column '{stated}' (it has {listed(map(shown, names))})")
+            return stated if stated in names else None
         candidates = [name for name in names if name.lower() in USUAL[role] or name in more]
-        candidates = [name for name in candidates if name not in stated.values()]
+        candidates = [name for name in candidates if name not in self.stated.values()]
         if len(candidates) > 1:
             either = " or ".join(map(shown, candidates))
             raise ValueError(f"its {role} could be {either}: say which with unpacked.columns={role}:{candidates[0]}")
@@ -97,21 +94,22 @@ def read_classes(folders: Iterable[Path]) -> tuple[str, ...]:
 
     Raises UsageError if it is not a list of different names.
     """
-    candidates = itertools.starmap(Path.__truediv__, itertools.product(folders, CLASS_FILES))
-    path = next(filter(Path.is_file, candidates), None)
-    if path is None:
-        return ()
-    if path.stat().st_size > MOST_BYTES:
-        raise UsageError(f"{path} is larger than a list of classes")
+    for folder in folders:
+        for name in CLASS_FILES:
+            if (folder / name).is_file():
+                return _parse_classes(folder / name)
+    return ()
+
+
+def _parse_classes(path: Path) -> tuple[str, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except ValueError:
-        raise UsageError(f"{path} is not valid UTF-8") from None
-    names = tuple(line.strip() for line in lines)
-    while names and not names[-1]:
-        names = names[:-1]
-    if not names or len(set(names)) < len(names) or "" in names:
-        raise UsageError(f"{path} should have a class a line, each once, in the order of the labels")
+        names = tuple(line.strip() for line in read_text(path, MOST_BYTES).rstrip().splitlines())
+        if not names or len(set(names)) < len(names) or "" in names:
+            raise ValueError("it should have a class a line, each once, in the order of the labels")
+    except UnreadableFile:
+        raise
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
     return names
 
 

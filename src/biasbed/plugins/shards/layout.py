@@ -6,12 +6,10 @@ only if there are several and no domains.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +24,6 @@ from biasbed.plugins.shards.columns import (
     SPLIT,
     ShardImages,
     StatedColumns,
-    check_name,
     has_suffix,
     name_image,
     read_classes,
@@ -73,10 +70,10 @@ def find_shards(folder: Path) -> Shards | None:
 
     Raises UsageError if it has shards of both formats.
     """
-    contents = _list(folder)
+    contents = _list_folder(folder)
     if not any(contents.shards.values()) and contents.folders == [SNAPSHOT] and not contents.has_images:
         inner = folder / SNAPSHOT
-        return None if _list(inner).folders else find_shards(inner)
+        return None if _list_folder(inner).folders else find_shards(inner)
     if contents.has_images or contents.folders:
         return None
     parquet = contents.shards[PARQUET]
@@ -90,7 +87,7 @@ def find_shards(folder: Path) -> Shards | None:
     return None
 
 
-def _list(folder: Path) -> _Listed:
+def _list_folder(folder: Path) -> _Listed:
     shards: dict[str, list[str]] = {name: [] for name in SUFFIXES}
     folders, has_images = [], False
     with os.scandir(folder) as items:
@@ -111,7 +108,17 @@ def _list(folder: Path) -> _Listed:
 # --- names of images --------------------------------------------------------------------------------------------------
 
 
-class _Name(NamedTuple):
+class ShardImage(NamedTuple):
+    """Image of a shard, without its content."""
+
+    path: str  # name that the shard has for it; empty without one
+    label: str | None  # None: not labelled
+    split: str  # empty without one
+    domain: str | None
+    bias: str | None
+
+
+class _Location(NamedTuple):
     """Folder of an image, and its name there."""
 
     folder: str
@@ -138,26 +145,26 @@ def find_layout(shards: Shards, columns: StatedColumns) -> ShardLayout:
 
     Raises UsageError, which names the shard, if one is damaged or an image does not fit.
     """
-    _refuse_missing(shards)
+    _refuse_missing_shards(shards)
     classes = read_classes((shards.folder, shards.folder.parent))
-    images: list[ShardImages] = []
+    images: list[ShardImage] = []
     for path in shards.paths():
         try:
-            images.append(READERS[shards.format].read_shard(path, columns, classes))
+            columns_of_shard = READERS[shards.format].read_shard(path, columns, classes)
         except (ValueError, OSError) as error:
             raise UsageError(f"{path}: {error}") from None
-    splits = [_splits(shard, name) for shard, name in zip(images, shards.files, strict=True)]
-    kept = _labelled_rows(shards, images, splits)
-    paths = _paths(images, splits, kept)
-    if not any(BIAS in shard.values for shard in images):
-        return ShardLayout(paths, [])
-    stored = list(itertools.chain.from_iterable(shard.paths for shard in images))
-    if len(set(stored)) == len(stored) and all(has_suffix(name) and not os.path.isabs(name) for name in stored):
-        paths = [name if is_kept else "" for name, is_kept in zip(stored, kept, strict=True)]
-    return ShardLayout(paths, _bias_rows(images, splits))
+        images += _list_images(columns_of_shard, path.stem)
+    _refuse_unlabelled(shards.folder, images)
+    if all(image.bias is None for image in images):
+        return ShardLayout(_place_by_class(images), [])
+    biases = [BiasRow(image.label or "", image.split or "train", image.bias or "") for image in images]
+    paths = [image.path for image in images]
+    if len(set(paths)) < len(paths) or not all(has_suffix(path) and not os.path.isabs(path) for path in paths):
+        return ShardLayout(_place_by_class(images), biases)
+    return ShardLayout(["" if image.label is None else image.path for image in images], biases)
 
 
-def _refuse_missing(shards: Shards) -> None:
+def _refuse_missing_shards(shards: Shards) -> None:
     """Raise UsageError if the names of the shards say that others belong to them, which are missing."""
     for name in shards.files:
         match = _OF.fullmatch(name)
@@ -170,70 +177,58 @@ def _refuse_missing(shards: Shards) -> None:
             raise UsageError(f"{shards.folder} lacks {len(missing)} of {total} shards: {listed(missing, 3)}")
 
 
-def _splits(shard: ShardImages, name: str) -> Sequence[str]:
-    """Return the split of each image: of its column, or as the shard's name has it; empty without one."""
-    if SPLIT in shard.values:
-        return [SPLITS.get(str(word).lower(), str(word)) for word in shard.values[SPLIT]]
-    match = _SPLIT.search(Path(name).stem)
-    return [SPLITS[match[1].lower()] if match else ""] * len(shard.paths)
+def _list_images(shard: ShardImages, shard_name: str) -> Iterator[ShardImage]:
+    """Yield a shard's images. The split is that of their column, else the one that the shard's name tells."""
+    match = _SPLIT.search(shard_name)
+    usual = SPLITS[match[1].lower()] if match else ""
+    unknown: Sequence[str | None] = [None] * len(shard.paths)
+    columns = [shard.values.get(role, unknown) for role in (LABEL, SPLIT, DOMAIN, BIAS)]
+    for path, label, split, domain, bias in zip(shard.paths, *columns, strict=True):
+        split = usual if SPLIT not in shard.values else SPLITS.get(str(split).lower(), str(split))
+        yield ShardImage(path, label, split, domain, bias)
 
 
-def _labelled_rows(shards: Shards, images: Sequence[ShardImages], splits: Sequence[Sequence[str]]) -> list[bool]:
-    """Return for each image of all shards whether it has a label. A split without any label is left out.
+def _refuse_unlabelled(folder: Path, images: Sequence[ShardImage]) -> None:
+    """Raise UsageError if only some images of a split are labelled, or none of any.
 
-    Raises UsageError if only some images of a split are labelled, or no image of any.
+    Warns about splits without any label, which are left out.
     """
-    labelled: Counter[str] = Counter()
-    first: dict[str, str] = {}  # split -> image without a label
-    kept = []
-    for shard, shard_splits, file in zip(images, splits, shards.files, strict=True):
-        for row, (label, split) in enumerate(zip(shard.values[LABEL], shard_splits, strict=True)):
-            kept.append(label is not None)
-            labelled[split] += label is not None
-            if label is None:
-                first.setdefault(split, f"{shards.folder / file}: row {row}")
-    for split, where in first.items():
-        if labelled[split]:
-            raise UsageError(f"{where}: its label is -1 (no label), and other images of this split have labels")
-    if not any(kept):
-        reason = "its images have no labels" if kept else "it has no images"
-        raise UsageError(f"{shards.folder}: {reason}")
-    if first:
-        log.warning("%s: images without labels are left out: %s", shards.folder, listed(first))
-    return kept
+    labelled = {image.split for image in images if image.label is not None}
+    unlabelled = dict.fromkeys(image.split for image in images if image.label is None)
+    if not labelled:
+        raise UsageError(f"{folder}: it has no images with labels")
+    for split in unlabelled:
+        if split in labelled:
+            number = sum(image.split == split and image.label is None for image in images)
+            raise UsageError(f"{folder}: {number} images of '{split}' have the label -1 (none), and others have labels")
+    if unlabelled:
+        log.warning("%s: images without labels are left out: %s", folder, listed(unlabelled))
 
 
-def _bias_rows(images: Sequence[ShardImages], splits: Sequence[Sequence[str]]) -> list[BiasRow]:
-    rows = []
-    for shard, shard_splits in zip(images, splits, strict=True):
-        biases = shard.values.get(BIAS, [None] * len(shard.paths))
-        for label, split, bias in zip(shard.values[LABEL], shard_splits, biases, strict=True):
-            rows.append(BiasRow(label or "", split or "train", bias or ""))
-    return rows
-
-
-def _paths(images: Sequence[ShardImages], splits: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[str]:
-    """Return the path of each image, empty if it is left out. Names that occur twice in a folder get numbers."""
-    has_domains = any(DOMAIN in shard.values for shard in images)
-    has_splits = len(set(itertools.chain.from_iterable(splits))) > 1 and not has_domains
-    names: list[_Name | None] = []
-    for shard, shard_splits in zip(images, splits, strict=True):
-        domains = shard.values.get(DOMAIN, [""] * len(shard.paths))
-        for at, path in enumerate(shard.paths):
-            label = shard.values[LABEL][at]
-            if label is None:
-                names.append(None)
-                continue
-            parts = [shard_splits[at] or "train"] if has_splits else []
-            parts += [check_name(str(domains[at] or "no_domain"), DOMAIN)] if has_domains else []
-            names.append(_Name("/".join((*parts, label)), name_image(path, label, len(names))))
-    placed = [name for name in names if name is not None]
+def _place_by_class(images: Sequence[ShardImage]) -> list[str]:
+    """Return the path of each image, empty if it has no label. Names that occur twice in a folder get numbers."""
+    has_domains = any(image.domain is not None for image in images)
+    has_splits = len({image.split for image in images}) > 1 and not has_domains
+    locations: list[_Location | None] = []
+    for number, image in enumerate(images):
+        if image.label is None:
+            locations.append(None)
+            continue
+        folders = [image.split or "train"] if has_splits else []
+        if has_domains:
+            folders.append(image.domain or "no_domain")
+        folder = "/".join((*folders, image.label))
+        locations.append(_Location(folder, name_image(image.path, image.label, number)))
+    placed = [location for location in locations if location is not None]
     if len(set(placed)) < len(placed):
         numbers = iter(range(len(placed)))
-        names = [name and _Name(name.folder, _numbered(name.name, next(numbers))) for name in names]
-    return [f"{name.folder}/{name.name}" if name else "" for name in names]
+        locations = [
+            location and _Location(location.folder, _numbered(location.name, next(numbers))) for location in locations
+        ]
+    return ["" if location is None else f"{location.folder}/{location.name}" for location in locations]
 
 
 def _numbered(name: str, number: int) -> str:
+    """Return a name with a number before its last part: `a/00000003-b.jpg`."""
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}{number:08d}-{base}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import record
-from biasbed.data.listing import is_data
+from biasbed.data.listing import is_data, report_unreadable
 from biasbed.errors import UsageError
 from biasbed.options import PrepareOptions
 from biasbed.plugins.shards.columns import ROLES, StatedColumns, has_suffix, suffix_of
@@ -65,7 +65,7 @@ class Unpack(Maker[UnpackOptions]):
             raise UsageError("say what to unpack, and where to: data_dir=<folder of shards> unpacked.into=<folder>")
         root, target = Path(source).expanduser(), Path(into).expanduser()
         columns = StatedColumns.parse(self.options.unpacked.columns)
-        folders = list(_find_all(root))
+        folders = list(_find_shard_folders(root))
         if not folders:
             raise UsageError(f"{root} has no Parquet or WebDataset shards")
         for folder in folders:
@@ -73,17 +73,15 @@ class Unpack(Maker[UnpackOptions]):
         return target
 
 
-def _find_all(folder: Path) -> Iterator[Path]:
+def _find_shard_folders(folder: Path) -> Iterator[Path]:
     """Yield the folders of shards at or below a folder."""
-    try:
+    with report_unreadable():
         if find_shards(folder) is not None:
             yield folder
             return
         names = sorted(item.name for item in os.scandir(folder) if item.is_dir() and is_data(item.name))
-    except OSError as error:
-        raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
     for name in names:
-        yield from _find_all(folder / name)
+        yield from _find_shard_folders(folder / name)
 
 
 def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
@@ -92,26 +90,26 @@ def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
     assert shards is not None
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} is there already: remove it, or give another unpacked.into")
-    states = _states(shards)
+    states = _file_states(shards)
     layout = find_layout(shards, columns)
     # What an interrupted command has written stays only if the same images belong into the same places.
     partial = target.with_name(PARTIAL.format(target.name, record.digest([states, layout.paths])))
     with exclusive(partial, "unpacked"), failures(partial):
-        count = _write(shards, partial, columns, layout)
-        if _states(shards) != states:
+        count = _write_images(shards, partial, columns, layout)
+        if _file_states(shards) != states:
             raise UsageError(f"{source} has changed while it was unpacked: run the command again")
         partial.rename(target)
         (target / LOCK).unlink()
     print(f"done: {count:,} images in {target}")
 
 
-def _states(shards: Shards) -> list[tuple[str, int, int]]:
+def _file_states(shards: Shards) -> list[tuple[str, int, int]]:
     """Return name, size and modification time of each shard."""
     states = [(path.name, path.stat()) for path in shards.paths()]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
 
 
-def _write(shards: Shards, folder: Path, columns: StatedColumns, layout: ShardLayout) -> int:
+def _write_images(shards: Shards, folder: Path, columns: StatedColumns, layout: ShardLayout) -> int:
     """Write the images of all shards, and their table if they have biases; return their number."""
     paths, written = iter(layout.paths), []
     with ProgressBar(len(shards.files), "shard") as bar:

@@ -78,8 +78,8 @@ def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> 
             first = len(paths)
             for role, name in roles.items():
                 values = batch.column(name).to_pylist()
-                named[role] += name_values(values, _number_names(role, chosen, classes), role, first)
-            paths += _paths(batch.column(image), first) if chosen.has_path else [""] * len(batch)
+                named[role] += name_values(values, _names_of_numbers(role, chosen, classes), role, first)
+            paths += _read_paths(batch.column(image), first) if chosen.has_path else [""] * len(batch)
     return ShardImages(paths, named)
 
 
@@ -118,9 +118,9 @@ def _choose_columns(file: ParquetFile, columns: StatedColumns) -> _Columns:
     """Choose the column of each role. Raises ValueError if one is missing, in doubt or of a type that is not read."""
     from pyarrow import types
 
-    schema, features = file.schema_arrow, _features(file)
-    names = {IMAGE: columns.require(schema.names, IMAGE, _of_type(features, "Image"))}
-    labels = _of_type(features, CLASS_LABEL)
+    schema, features = file.schema_arrow, _read_features(file)
+    names = {IMAGE: columns.require(schema.names, IMAGE, _columns_of_type(features, "Image"))}
+    labels = _columns_of_type(features, CLASS_LABEL)
     for role in ROLES[::-1]:  # the label last: it may be any column of classes that has no other role
         left = [name for name in schema.names if name not in names.values()]
         if role == LABEL:
@@ -142,7 +142,7 @@ def _choose_columns(file: ParquetFile, columns: StatedColumns) -> _Columns:
     return _Columns(names, named, has_path, f"{names[IMAGE]}.bytes" if is_struct else names[IMAGE])
 
 
-def _features(file: ParquetFile) -> dict[str, Mapping[str, Any]]:
+def _read_features(file: ParquetFile) -> dict[str, Mapping[str, Any]]:
     """Return what the `datasets` library says about each column; empty if it did not write the file."""
     about = (file.schema_arrow.metadata or {}).get(b"huggingface")
     try:
@@ -152,11 +152,11 @@ def _features(file: ParquetFile) -> dict[str, Mapping[str, Any]]:
         raise ValueError("its description of the columns ('huggingface') is damaged") from None
 
 
-def _of_type(features: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
+def _columns_of_type(features: Mapping[str, Mapping[str, Any]], kind: str) -> list[str]:
     return [name for name, feature in features.items() if feature.get("_type") == kind]
 
 
-def _number_names(role: str, columns: _Columns, classes: Sequence[str]) -> Sequence[str]:
+def _names_of_numbers(role: str, columns: _Columns, classes: Sequence[str]) -> Sequence[str]:
     """Return the names of a column's numbers. A bias without names has those of the label."""
     in_file = columns.features.get(columns.names[LABEL], ())
     if classes and in_file and len(classes) != len(in_file):
@@ -167,7 +167,7 @@ def _number_names(role: str, columns: _Columns, classes: Sequence[str]) -> Seque
     return named or (classes or in_file if role == BIAS else ())
 
 
-def _paths(column: Any, first: int) -> list[str]:
+def _read_paths(column: Any, first: int) -> list[str]:
     """Return the path of each image of a batch; empty if it has none. first: number of the first row."""
     paths = []
     for row, value in enumerate(column.to_pylist(), first):

@@ -74,7 +74,7 @@ def has_samples(path: Path) -> bool | None:
     parts: dict[str, set[str]] = {}
     try:
         for number, member in enumerate(read_members(path)):
-            key, part = _split(member.name)
+            key, part = _SampleFile.from_name(member.name)
             parts.setdefault(key, set()).add(part)
             if number == PEEKED:
                 break
@@ -116,11 +116,17 @@ def read_images(path: Path, columns: StatedColumns) -> Iterator[bytes]:
             yield os.pread(file.fileno(), image.size, image.offset)
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Return (key, part) of a member: `a/001.jpg` is `a/001`, `jpg`. A part may have a dot: `seg.png`."""
-    folder, slash, base = name.rpartition("/")
-    key, _, part = base.partition(".")
-    return folder + slash + key, part.lower()
+class _SampleFile(NamedTuple):
+    """Sample that a member belongs to, and its part in it: `a/001.jpg` is `a/001`, `jpg`."""
+
+    key: str
+    part: str  # may have a dot: `seg.png`
+
+    @classmethod
+    def from_name(cls, name: str) -> _SampleFile:
+        folder, slash, base = name.rpartition("/")
+        key, _, part = base.partition(".")
+        return cls(folder + slash + key, part.lower())
 
 
 def _read_samples(path: Path) -> dict[str, dict[str, Member]]:
@@ -131,7 +137,7 @@ def _read_samples(path: Path) -> dict[str, dict[str, Member]]:
     samples: dict[str, dict[str, Member]] = {}
     try:
         for member in read_members(path):
-            key, part = _split(member.name)
+            key, part = _SampleFile.from_name(member.name)
             base = key.rpartition("/")[2]
             if not base or base.startswith("__") or not part:  # hidden files, and those about the shard itself
                 continue
@@ -156,7 +162,7 @@ def _read_values(file: int, parts: Mapping[str, Member], columns: StatedColumns)
         if role == IMAGE:
             continue
         part = columns.choose(parts, role, is_part=True)
-        key = columns.choose(about, role, is_part=part is not None or dict(columns.stated).get(role) is None)
+        key = columns.choose(about, role, is_part=part is not None or role not in columns.stated)
         if part is not None:
             text = _read_text(file, parts[part]).strip()
             values[role] = parse_int(text) if text.lstrip("-").isdecimal() else text
