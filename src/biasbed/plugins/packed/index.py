@@ -77,9 +77,9 @@ def encode(about: About, parts: Sequence[Mapping[str, np.ndarray]]) -> bytes:
     if (keys[1:] == keys[:-1]).any():
         raise UsageError(f"two images of '{about.source}' have the same name, or the same hash of 64 bits")
     text = record.canonical_json({**vars(about), "shards": [list(shard) for shard in about.shards]}).encode()
-    body = len(text).to_bytes(8, "little") + text.ljust(_padded(len(text)))
+    body = len(text).to_bytes(8, "little") + text.ljust(_padded_length(len(text)))
     body += b"".join(column[order].tobytes() for column in columns.values())
-    return _head(body) + body
+    return _checksum_line(body) + body
 
 
 def write(path: Path, content: bytes) -> None:
@@ -102,21 +102,21 @@ def read(path: Path) -> Index:
         raise UsageError(f"the index {path} of packed images is damaged ({first_line(error)}); {AGAIN}") from None
 
 
-def _head(body: bytes | memoryview) -> bytes:
+def _checksum_line(body: bytes | memoryview) -> bytes:
     return MAGIC + hashlib.blake2b(body, digest_size=20).hexdigest().encode() + b"\n"
 
 
-def _padded(length: int) -> int:
+def _padded_length(length: int) -> int:
     return -(-length // HEAD) * HEAD
 
 
 def _decode(content: memoryview) -> Index:
     head = HEAD - 8
-    if bytes(content[:head]) != _head(content[head:]):
+    if bytes(content[:head]) != _checksum_line(content[head:]):
         raise ValueError("its checksum is another")
     length = int.from_bytes(content[head:HEAD], "little")
     about: Any = formats.check(About, parse_json(bytes(content[HEAD : HEAD + length]), MANY_PARTS))
-    at, columns = HEAD + _padded(length), {}
+    at, columns = HEAD + _padded_length(length), {}
     for name, kind in COLUMNS.items():
         end = at + about.images * kind.itemsize
         if not at <= end <= len(content):

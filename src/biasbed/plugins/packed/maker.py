@@ -98,7 +98,7 @@ class PackedImages(Maker[PackedOptions]):
         suite = open_suite(self.config, collecting)
         if suite.train_name in suite.training:
             suite.material()
-        return _without_copies(collecting.sources)
+        return _drop_copies(collecting.sources)
 
 
 class _Collecting(ImageStore):
@@ -149,7 +149,7 @@ def _refuse_full_disk(work: Packing) -> None:
         )
 
 
-def _without_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
+def _drop_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
     """Return the sources, keyed by fingerprint, without those whose files are all in sources before them."""
     chosen: dict[str, FolderSource] = {}
     paths: set[str] = set()
@@ -241,21 +241,23 @@ class Packing:
             {**part.columns, "shard": np.full(part.about.images, shard, dtype=np.int32)}
             for shard, part in enumerate(parts)
         ]
-        return pack_index.encode(self._about([part.about.shards[0] for part in parts], len(self.source)), columns)
+        return pack_index.encode(
+            self._describe_contents([part.about.shards[0] for part in parts], len(self.source)), columns
+        )
 
-    def _about(self, shards: Sequence[pack_index.Shard], images: int) -> pack_index.About:
+    def _describe_contents(self, shards: Sequence[pack_index.Shard], images: int) -> pack_index.About:
         root = os.path.abspath(self.source.root)
         return pack_index.About(self.source.name, root, self.fingerprint, self.form.name, images, tuple(shards))
 
     def make_writer(self) -> Callable[[int], None]:
-        return self._write
+        return self._write_shard
 
-    def _write(self, shard: int) -> None:
+    def _write_shard(self, shard: int) -> None:
         """Write a shard, and then its part of the index."""
         if self.is_there(shard):
             return
         path = self.folder / self.names[shard]
-        images = [self._image(row) for row in self.rows(shard)]
+        images = [self._pack_image(row) for row in self.rows(shard)]
         contents = [image.content for image in images]
         with files.atomic_file(path) as temporary:
             write_parquet(temporary, self.source, self.rows(shard), contents)
@@ -272,33 +274,35 @@ class Packing:
             "width": [image.width for image in images],
         }
         arrays = {name: np.array(columns[name], kind) for name, kind in pack_index.COLUMNS.items()}
-        pack_index.write(self.part_path(shard), pack_index.encode(self._about([written], len(images)), [arrays]))
+        pack_index.write(
+            self.part_path(shard), pack_index.encode(self._describe_contents([written], len(images)), [arrays])
+        )
 
-    def _content(self, row: int) -> bytes:
+    def _read_file(self, row: int) -> bytes:
         """Return the bytes of an image's file. Raises OSError if it can't be read."""
         return (self.source.root / self.source.ids[row]).read_bytes()
 
-    def _image(self, row: int) -> _Packed:
+    def _pack_image(self, row: int) -> EncodedImage:
         """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""
         if self.form.side is None:
-            return _Packed(self._content(row))
+            return EncodedImage(self._read_file(row))
         try:
-            content = self._content(row)
+            content = self._read_file(row)
         except FileNotFoundError:
-            return _Packed(b"")
+            return EncodedImage(b"")
         try:
             path = self.source.root / self.source.ids[row]
             pixels = transforms.shrink(open_content(path, content).pixels(), self.form.side)
         except CorruptImage:
-            return _Packed(content)
+            return EncodedImage(content)
         image = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
         if self.form.quality == "raw":
-            return _Packed(image.tobytes(), *image.shape[:2])
-        return _Packed(simplejpeg.encode_jpeg(image, int(self.form.quality), "RGB", "420"))
+            return EncodedImage(image.tobytes(), *image.shape[:2])
+        return EncodedImage(simplejpeg.encode_jpeg(image, int(self.form.quality), "RGB", "420"))
 
 
 @dataclass(frozen=True)
-class _Packed:
+class EncodedImage:
     """Image as it is packed. height and width: of raw pixels, else 0."""
 
     content: bytes
@@ -323,14 +327,14 @@ def write_parquet(path: Path, source: FolderSource, rows: Sequence[int], content
         if column is not None:
             columns[name] = column[chosen]
     for name in set(columns) - set(features):
-        features[name] = _feature(columns[name])
+        features[name] = _describe_column(columns[name])
     table = pyarrow.table(columns)
     about = {"huggingface": json.dumps({"info": {"features": features}})}
     table = table.replace_schema_metadata(about)
     parquet.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
 
 
-def _feature(column: Any) -> Any:
+def _describe_column(column: Any) -> Any:
     """Return the description of a column of numbers, or of lists of numbers, as the hub's data sets have it."""
     first = np.asarray(column[0])
     value = {"dtype": str(first.dtype), "_type": "Value"}

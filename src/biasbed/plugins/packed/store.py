@@ -67,7 +67,7 @@ class PackStore(ImageStore):
         return {**vars(self), "_related": {}}
 
     @functools.cached_property
-    def _folders(self) -> dict[str, Path]:
+    def _pack_folders(self) -> dict[str, Path]:
         """Folder of each pack of this form by its source's fingerprint."""
         folders = {}
         for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
@@ -82,12 +82,12 @@ class PackStore(ImageStore):
         Warns about a pack of the same folder that has other images. Raises MissingData as `attach` does.
         """
         names = source.ids[:1] if self.form == WHOLE else source.ids
-        if (self._folders or self.form != WHOLE) and not all(self.find(folder, name) for name in names):
-            self._bind(source, folder, fingerprint())
+        if (self._pack_folders or self.form != WHOLE) and not all(self.find(folder, name) for name in names):
+            self._bind_to_pack(source, folder, fingerprint())
 
-    def _bind(self, source: Source, folder: Path, fingerprint: str) -> None:
+    def _bind_to_pack(self, source: Source, folder: Path, fingerprint: str) -> None:
         root = os.path.abspath(folder)
-        pack_folder = self._folders.get(fingerprint)
+        pack_folder = self._pack_folders.get(fingerprint)
         if pack_folder is not None:
             if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
                 pack = Pack(pack_folder)
@@ -112,7 +112,7 @@ class PackStore(ImageStore):
 
     def _warn_of_other(self, name: str, root: str, fingerprint: str) -> None:
         """Warn if there is a pack of the same name and folder, made when the images had another fingerprint."""
-        for packed_fingerprint, folder in self._folders.items():
+        for packed_fingerprint, folder in self._pack_folders.items():
             is_bound = any(bound.pack.folder == folder for bound in self._bound)  # of which this is a part
             if is_bound or folder in _warned or not folder.name.startswith(f"{record.slug(name)}-"):
                 continue
@@ -141,10 +141,13 @@ class PackStore(ImageStore):
     def _find_related(self, root: str) -> list[_RelatedPack]:
         """Return the packs of this folder, and of folders above or below it."""
         related = []
-        for bound in self._bound:
-            relation = _relative_prefix(bound.root, root)
-            if relation is not None:
-                related.append(_RelatedPack(*relation, bound.pack))
+        for base, pack in self._bound:
+            common = commonpath((base, root))
+            if common == base:
+                prefix = relpath(root, base)
+                related.append(_RelatedPack("" if prefix == "." else f"{prefix}/", True, pack))
+            elif common == root:
+                related.append(_RelatedPack(f"{relpath(base, root)}/", False, pack))
         return related
 
     def open(self, root: Path, name: str) -> Picture | None:
@@ -158,19 +161,6 @@ class PackStore(ImageStore):
         """Return the CRC-32 of a packed image; None if no pack has it."""
         image = self.find(root, name) if self._bound else None
         return None if image is None else image.pack.checksum(image.position)
-
-
-def _relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
-    """Return (prefix, is_above) that relates names below a folder `root` to names below `base`; None if neither can.
-
-    is_above: `base` is `root` or above it, and names below it have the prefix before them. Else it is below `root`, and
-    names below it lack the prefix. Both are absolute paths.
-    """
-    common = commonpath((base, root))
-    if common == base:
-        prefix = relpath(root, base)
-        return ("" if prefix == "." else f"{prefix}/"), True
-    return (f"{relpath(base, root)}/", False) if common == root else None
 
 
 _warned: set[Path] = set()  # packs of changed sources that were reported
