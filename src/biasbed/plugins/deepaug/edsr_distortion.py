@@ -85,7 +85,7 @@ def distort_weights(weights: Weights, option: int, draws: Draws) -> Weights:
         for _ in range(5):
             block = draws.one_of(_FIRST_15)
             conv = draws.one_of((0, 2)) if option in (12, 16) else 0
-            key = _weight(block, conv)
+            key = _weight_key(block, conv)
             weights = weights | {key: ON_FIVE_CONVS[option](weights[key], draws)}
     return weights
 
@@ -107,25 +107,25 @@ def multiply_first(factor: float, weights: Weights, block: int, draws: Draws) ->
 
 def apply_minus_gelu(weights: Weights, block: int, draws: Draws) -> Weights:
     """Replace both weights by their -gelu (option 3); the biases stay."""
-    keys = [_weight(block, conv) for conv in (0, 2)]
+    keys = [_weight_key(block, conv) for conv in (0, 2)]
     return weights | {key: minus_gelu(weights[key]) for key in keys}
 
 
 def multiply_by_stencil(stencil: Tensor, weights: Weights, block: int, draws: Draws) -> Weights:
     """Multiply the first convolution's kernels element by element by a Laplacian (options 4 and 5)."""
-    key = _weight(block, 0)
+    key = _weight_key(block, 0)
     return weights | {key: weights[key] * stencil.to(weights[key])}
 
 
 def amplify_second(weights: Weights, block: int, draws: Draws) -> Weights:
     """Multiply the second convolution's weight by 1 to 5 (option 6); see `amplify` for why none is below 1."""
-    key = _weight(block, 2)
+    key = _weight_key(block, 2)
     return weights | {key: amplify(weights[key], 1, 4, draws.fraction(), draws.uniform(*weights[key].shape))}
 
 
 def mirror_and_negate(weights: Weights, block: int, draws: Draws) -> Weights:
     """Mirror the first convolution's kernels left to right and negate the second's weight (option 7)."""
-    first, second = _weight(block, 0), _weight(block, 2)
+    first, second = _weight_key(block, 0), _weight_key(block, 2)
     return weights | {first: weights[first].flip(-1), second: -weights[second]}
 
 
@@ -135,13 +135,13 @@ def convolve_with_taps(weights: Weights, block: int, draws: Draws) -> Weights:
     A tap is 1 or -1 at a random place. The authors index all filters at once, so all filters are equal, as are all
     input channels of a convolved filter.
     """
-    weight = weights[_weight(block, 0)]
+    weight = weights[_weight_key(block, 0)]
     width = weight.shape[1]
     kernels = torch.zeros(width, width, 3, 3)
     for channel in range(width):
         row, column = draws.below(3), draws.below(3)
         kernels[:, channel, row, column] = draws.one_of((1, -1))
-    return weights | {_weight(block, 0): functional.conv2d(weight, kernels.to(weight), padding=1)}
+    return weights | {_weight_key(block, 0): functional.conv2d(weight, kernels.to(weight), padding=1)}
 
 
 def convolve_with_noise(weights: Weights, block: int, draws: Draws) -> Weights:
@@ -149,9 +149,9 @@ def convolve_with_noise(weights: Weights, block: int, draws: Draws) -> Weights:
 
     Their centre, u / 6 - 1/6, is drawn once.
     """
-    weight = weights[_weight(block, 0)]
+    weight = weights[_weight_key(block, 0)]
     kernels = (2 * draws.fraction() * draws.uniform(*weight.shape) - 1) / 6
-    return weights | {_weight(block, 0): functional.conv2d(weight, kernels, padding=1)}
+    return weights | {_weight_key(block, 0): functional.conv2d(weight, kernels, padding=1)}
 
 
 def convolve_with_blurs(weights: Weights, block: int, draws: Draws) -> Weights:
@@ -160,17 +160,17 @@ def convolve_with_blurs(weights: Weights, block: int, draws: Draws) -> Weights:
     Most of their mass is on one or two of the nine taps, over which each sums to one, but not over channels: every
     channel of a filter becomes a sum of all of them.
     """
-    weight = weights[_weight(block, 2)]
+    weight = weights[_weight_key(block, 2)]
     width = weight.shape[1]
     rng = np.random.default_rng(draws.below(2**62))  # torch's Dirichlet takes no generator
     kernels = torch.from_numpy(rng.dirichlet([0.1] * 9, (width, width))).view(width, width, 3, 3)
-    return weights | {_weight(block, 2): functional.conv2d(weight, kernels.to(weight), padding=1)}
+    return weights | {_weight_key(block, 2): functional.conv2d(weight, kernels.to(weight), padding=1)}
 
 
 def shake_second(weights: Weights, block: int, draws: Draws) -> Weights:
     """Add noise of -0.5 to 0.5 to the second convolution's weight, many times larger than a trained one (option 11)."""
-    weight = weights[_weight(block, 2)]
-    return weights | {_weight(block, 2): weight + (draws.uniform(*weight.shape) - 0.5)}
+    weight = weights[_weight_key(block, 2)]
+    return weights | {_weight_key(block, 2): weight + (draws.uniform(*weight.shape) - 0.5)}
 
 
 # --- weight of one convolution ----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ ON_FIVE_CONVS: Mapping[int, Callable[[Tensor, Draws], Tensor]] = {
 }
 
 
-def _weight(block: int, conv: int) -> str:
+def _weight_key(block: int, conv: int) -> str:
     return f"body.{block}.body.{conv}.weight"
 
 

@@ -64,7 +64,7 @@ class DockerTraining:
         self.container, self.log = container, log
         self.code = 1
         self.socket = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        self.threads = [threading.Thread(target=work, daemon=True) for work in (self._write_log, self._wait)]
+        self.threads = [threading.Thread(target=work, daemon=True) for work in (self._write_log, self._wait_for_end)]
         for thread in self.threads:
             thread.start()
         container.start()
@@ -77,12 +77,12 @@ class DockerTraining:
         return self.code
 
     def stop(self) -> None:
-        self._signal("SIGTERM")
+        self._send_signal("SIGTERM")
 
     def kill(self) -> None:
-        self._signal("SIGKILL")
+        self._send_signal("SIGKILL")
 
-    def _signal(self, name: str) -> None:
+    def _send_signal(self, name: str) -> None:
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
@@ -96,7 +96,7 @@ class DockerTraining:
             for _, text in frames_iter(self.socket, tty=False):
                 log.write(text)
 
-    def _wait(self) -> None:
+    def _wait_for_end(self) -> None:
         """Wait until the container is removed. Requested before the container starts, so that no end is missed."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
@@ -106,7 +106,7 @@ class DockerTraining:
             self.code = -9 if code == KILLED else code
         except (DockerException, RequestException) as error:
             with self.log.open("a") as log:
-                log.write(f"biasbed: the Docker engine has lost the training: {_reason(error)}\n")
+                log.write(f"biasbed: the Docker engine has lost the training: {_first_line_of(error)}\n")
 
 
 class DockerLauncher(Launcher):
@@ -134,17 +134,17 @@ class DockerLauncher(Launcher):
         except DockerException as error:
             where = os.environ.get("DOCKER_HOST", "its usual socket")
             raise UsageError(f"launcher=docker: no Docker engine answers at {where}: is it running?") from error
-        self._compare_code()
+        self._warn_of_other_code()
 
     def resolve_device(self, config: Config) -> Config:
         in_reach = self.options.network == "host"
         require_server(config, "containers", None if in_reach else "docker.network=host gives them this machine's")
         return with_device(
-            config, *resolve_device(config.device, config.nproc, len(self._gpus()), "for containers (docker.gpus)")
+            config, *resolve_device(config.device, config.nproc, len(self._list_gpus()), "for containers (docker.gpus)")
         )
 
     def capacity(self, config: Config) -> int:
-        devices = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
+        devices = len(self._list_gpus()) if config.device == "cuda" else int(self.info["NCPU"])
         return max(1, devices // int(config.nproc))
 
     def start(self, command: TrainCommand) -> DockerTraining:
@@ -154,22 +154,22 @@ class DockerLauncher(Launcher):
 
         container = None
         try:
-            container = self._create(command)
+            container = self._create_container(command)
             return DockerTraining(container, command.log)
         except (DockerException, RequestException) as error:
             if container is not None:  # the engine removes only what has run
                 with contextlib.suppress(DockerException, RequestException):
                     container.remove(force=True)
-            raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
+            raise Failure(f"the Docker engine can't start {command.name}: {_first_line_of(error)}") from None
 
-    def _create(self, command: TrainCommand) -> Any:
+    def _create_container(self, command: TrainCommand) -> Any:
         """Create a training's container, with its mounts, its user and its share of the GPUs; nothing starts yet."""
         from docker.types import DeviceRequest
 
         command = dataclasses.replace(command, overrides=_with_absolute_paths(command))
         gpus: list[str] = []
         if command.overrides.get("device") == "cuda":
-            gpus = assign_devices(self._gpus(), command.slot, command.processes)
+            gpus = assign_devices(self._list_gpus(), command.slot, command.processes)
         is_cdi = bool(gpus) and "=" in gpus[0]
         access: dict[str, Any] = {"driver": "cdi"} if is_cdi else {"capabilities": [["gpu"]]}
         return self.client.containers.create(
@@ -178,16 +178,16 @@ class DockerLauncher(Launcher):
             stdin_open=True,  # and, as we don't detach, StdinOnce
             auto_remove=True,
             init=True,  # passes signals on, and collects orphans
-            **self._user(),
-            environment=self._environment(command),
-            mounts=self._mounts(command),
+            **self._user_options(),
+            environment=self._training_environment(command),
+            mounts=self._training_mounts(command),
             device_requests=[DeviceRequest(device_ids=gpus, **access)] if gpus else [],
             shm_size=self.options.shm_size,
             network_mode=self.options.network,
             labels={"biasbed.study": command.overrides.get("study", record.ADHOC), "biasbed.run": command.name},
         )
 
-    def _user(self) -> dict[str, str]:
+    def _user_options(self) -> dict[str, str]:
         """Return options that make the container's user the caller outside of it.
 
         In a rootless engine that is root. An engine with user namespaces is told not to map users, as the caller would
@@ -199,14 +199,14 @@ class DockerLauncher(Launcher):
         user = {"user": f"{os.getuid()}:{os.getgid()}"}
         return {**user, "userns_mode": "host"} if "name=userns" in modes else user
 
-    def _environment(self, command: TrainCommand) -> dict[str, str]:
+    def _training_environment(self, command: TrainCommand) -> dict[str, str]:
         """Return the training's variables: MLflow's as they are here, threads, and the command's own."""
         environment = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
         threads = max(1, int(self.info["NCPU"]) // (command.slots * command.processes))
         environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
         return {**environment, **command.environment, LIFELINE: "stdin"}
 
-    def _mounts(self, command: TrainCommand) -> list[Any]:
+    def _training_mounts(self, command: TrainCommand) -> list[Any]:
         """Return the mounts of a training: the folder of runs, and read-only everything else that it reads."""
         from docker.types import Mount
 
@@ -221,7 +221,7 @@ class DockerLauncher(Launcher):
                 mounts.append(Mount(path, path, type="bind", read_only=True))
         return mounts
 
-    def _gpus(self) -> list[str]:
+    def _list_gpus(self) -> list[str]:
         """Return the GPUs for trainings by the engine's names, or by numbers if the engine does not list them."""
         devices = [device.get("ID", "") for device in self.info.get("DiscoveredDevices") or ()]
         gpus = [name for name in devices if re.fullmatch(r"nvidia\.com/gpu=\d+", name)]
@@ -233,7 +233,7 @@ class DockerLauncher(Launcher):
             return [str(number) for number in range(torch.cuda.device_count())]
         return gpus
 
-    def _compare_code(self) -> None:
+    def _warn_of_other_code(self) -> None:
         """Print a warning if the image's code differs from this checkout."""
         image_commit = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
         state = code.git_state()
@@ -256,7 +256,7 @@ def _with_absolute_paths(command: TrainCommand) -> dict[str, str]:
     return overrides | {name: with_whole_path(overrides[name]) for name in CODE_SETTINGS if name in overrides}
 
 
-def _reason(error: Exception) -> str:
+def _first_line_of(error: Exception) -> str:
     """Return the first line of the engine's explanation, or of the error."""
     text = str(getattr(error, "explanation", None) or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

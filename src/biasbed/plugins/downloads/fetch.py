@@ -52,17 +52,17 @@ def _fetch_rest(file: RemoteFile, part: Path) -> None:
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=RETRY))
         while True:
-            before = _size(part)
+            before = _size_of(part)
             try:
                 return _append(session, file, part)
             except BROKEN:
-                if _size(part) == before:
+                if _size_of(part) == before:
                     raise
 
 
 def _append(session: requests.Session, file: RemoteFile, part: Path) -> None:
     """Request the rest of a file and add it to the part. Raises one of BROKEN if the connection breaks."""
-    start = _size(part)
+    start = _size_of(part)
     if start and start == file.size:
         return
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
@@ -83,7 +83,7 @@ def _append(session: requests.Session, file: RemoteFile, part: Path) -> None:
                 bar.tick(stream.tell() // MEGABYTE - bar.done)
 
 
-def _size(path: Path) -> int:
+def _size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
@@ -92,7 +92,7 @@ def _verify(file: RemoteFile, path: Path) -> str:
     algorithm = "md5" if file.md5 else "sha256"
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, algorithm).hexdigest()
-    size = _size(path)
+    size = _size_of(path)
     if digest == (file.md5 or file.sha256 or digest) and size == (file.size or size):
         return f"{algorithm}:{digest}"
     path.unlink()

@@ -45,9 +45,9 @@ class Download(Maker[DownloadOptions]):
         if self.config.data_dir is None:
             raise UsageError("where to put the data sets: data_dir=<folder>")
         data_dir = Path(self.config.data_dir).expanduser().resolve()
-        missing = [name for name in self._names() if not is_there(name, data_dir)]
+        missing = [name for name in self._requested_names() if not is_there(name, data_dir)]
         if missing:
-            print("\n".join(aligned([COLUMNS, *map(_row, missing)])))
+            print("\n".join(aligned([COLUMNS, *map(_table_row, missing)])))
         if missing and not self.options.accept:
             raise UsageError("read these licences on the data sets' pages; then add accept=yes")
         for name in missing:
@@ -57,7 +57,7 @@ class Download(Maker[DownloadOptions]):
             print(f"{name}: complete")
         return data_dir
 
-    def _names(self) -> Sequence[str]:
+    def _requested_names(self) -> Sequence[str]:
         """Return the data sets to download. Raises UsageError if none is named, or one has no source."""
         names = self.config.sets
         if isinstance(names, str):
@@ -77,7 +77,7 @@ def _describe_other(name: str) -> str:
     return f"get {archives}from {release.source}; put it into {release.folders[0]} below data_dir"
 
 
-def _row(name: str) -> tuple[str, ...]:
+def _table_row(name: str) -> tuple[str, ...]:
     """Return a row of the printed table: name, size, licence and address of the first source."""
     first = read_sources()[name][0]
     licence = first.licence or read_releases()[name].licence
@@ -97,7 +97,7 @@ def download(name: str, data_dir: Path) -> None:
     reasons: list[str] = []
     for number, source in enumerate(read_sources()[name]):
         try:
-            files = _take(source, work / str(number), data_dir)
+            files = _fetch_and_move(source, work / str(number), data_dir)
         except Unavailable as error:
             reasons.append(str(error))
         except OSError as error:
@@ -115,7 +115,7 @@ def _staging_folders(work: Path) -> Iterator[Path]:
     return (path for path in work.glob("[0-9]*") if path.is_dir())
 
 
-def _take(source: DownloadSource, staging: Path, data_dir: Path) -> dict[str, str]:
+def _fetch_and_move(source: DownloadSource, staging: Path, data_dir: Path) -> dict[str, str]:
     """Fetch and unpack a source's files, and move them to their places; return the checksums by address.
 
     Files that an earlier call has unpacked are not fetched again. Raises Unavailable.
@@ -147,11 +147,11 @@ def _take(source: DownloadSource, staging: Path, data_dir: Path) -> dict[str, st
     if not (content / source.strip / source.expected).exists() and not (data_dir / source.gives).exists():
         names = sorted(path.name for path in content.iterdir())
         raise Unavailable(f"the files have no {source.strip or source.expected}, but {listed(names, 5)}: see {content}")
-    _move(content / source.strip, data_dir / source.into)
+    _move_contents(content / source.strip, data_dir / source.into)
     return checksums
 
 
-def _move(folder: Path, target: Path) -> None:
+def _move_contents(folder: Path, target: Path) -> None:
     """Move what a folder holds to another one. A call that was cut off is continued."""
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.iterdir()):

@@ -116,7 +116,7 @@ def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequ
     """
     lines: list[tuple[object, ...]] = []
     for layout in layouts:
-        _check(layout, sets, {chosen.pool.algorithm for chosen in selected.choices})
+        _refuse_unfit_layout(layout, sets, {chosen.pool.algorithm for chosen in selected.choices})
         for chosen in selected.choices:
             algorithm = chosen.pool.algorithm
             if algorithm in layout.needed:
@@ -124,7 +124,7 @@ def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequ
     return pd.DataFrame(lines, columns=list(COLUMNS)).round({"value": DIGITS})
 
 
-def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> None:
+def _refuse_unfit_layout(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> None:
     """Raise UsageError if a column of the layout is ambiguous, or if none of its rows is there."""
     for head in layout.columns.values():
         cells = [column.cell for column in sets if head.shows(column)]
@@ -203,22 +203,22 @@ def gain(
     difference = sign * float(sides[0].mean() - sides[1].mean())
     if min(map(len, sides)) > 1:
         low, high, _ = per_set.welch(sides[0], sides[1], 1 - alpha)
-        return Gain(difference) if math.isnan(low) else Gain(difference, *_turn(sign, low, high), RUNS)
+        return Gain(difference) if math.isnan(low) else Gain(difference, *_turn_bounds(sign, low, high), RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
         return Gain(difference)
-    bounds = _find_paired(paired, row, other_row)
+    bounds = _find_paired_interval(paired, row, other_row)
     if bounds is not None:
         return Gain(difference, *bounds, PAIRED)  # of accuracies, of which more is better
     low, high = independent(float(sides[0].mean()), float(sides[1].mean()), int(first["images"]), alpha)
-    return Gain(difference, *_turn(sign, low, high), IMAGES)
+    return Gain(difference, *_turn_bounds(sign, low, high), IMAGES)
 
 
-def _turn(sign: int, low: float, high: float) -> tuple[float, float]:
+def _turn_bounds(sign: int, low: float, high: float) -> tuple[float, float]:
     """Return the bounds of the difference times the sign, the lower one first."""
     return (low, high) if sign > 0 else (-high, -low)
 
 
-def _find_paired(paired: pd.DataFrame | None, row: str, other_row: str) -> tuple[float, float] | None:
+def _find_paired_interval(paired: pd.DataFrame | None, row: str, other_row: str) -> tuple[float, float] | None:
     """Return the interval of the difference of two rows with one run, over the images that both classified.
 
     None if their decisions were not compared. paired: `single_runs.COLUMNS` of one column.
@@ -245,7 +245,7 @@ def printed_gain(layout: TableLayout, head: str, row: str, other_row: str, alpha
     difference, images = round(sign * (first - second), DIGITS), tested.images if tested else 0
     if measure != "accuracy" or images < 1:
         return Gain(difference)
-    return Gain(difference, *_turn(sign, *independent(first, second, images, alpha)), IMAGES)
+    return Gain(difference, *_turn_bounds(sign, *independent(first, second, images, alpha)), IMAGES)
 
 
 def independent(first: float, second: float, images: int, alpha: float) -> tuple[float, float]:
@@ -284,7 +284,9 @@ def lay_out(layout: TableLayout, values: pd.DataFrame, analysis: Analysis, links
             cells = _score_cells(analysis, layout, of_column, printed, head, links)
         for row, cell in cells.items():
             records[row]["column", head] = cell
-    caption = _describe_gains(analysis, layout, frame) if layout.hypotheses else _describe(analysis, layout, frame)
+    caption = (
+        _describe_gains(analysis, layout, frame) if layout.hypotheses else _describe_scores(analysis, layout, frame)
+    )
     title = layout.title or layout.name
     oracle = ""
     if analysis.rule.oracle:
@@ -369,7 +371,7 @@ def _gain_texts(gain: Gain) -> tuple[str, str]:
     return value, f"[{low} to {high}]" if gain.interval else ""
 
 
-def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> str:
+def _describe_scores(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> str:
     """Say what the cells of a table of rows are."""
     parts = []
     if len(frame):

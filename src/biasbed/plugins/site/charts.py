@@ -103,7 +103,7 @@ def set_chart(analysis: Analysis, name: str) -> Chart | None:
         text = cell_text(cell)
         if len(run_counts) > 1:
             text += f", {wording.count(cell.num_runs, 'run')}"
-        marks.append(Mark(analysis.label(algorithm), text, cell.mean, *_bar(cell)))
+        marks.append(Mark(analysis.label(algorithm), text, cell.mean, *_bar_ends(cell)))
     caption = "Scores; the bar is the interval of the table, or the ± where there is none"
     if len(run_counts) == 1:
         caption += f"; {wording.count(run_counts.pop(), 'run')} each"
@@ -121,7 +121,7 @@ def rank_set_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
     return make_chart(caption, marks, whole_numbers=True)
 
 
-def _bar(cell: Cell) -> tuple[float, float]:
+def _bar_ends(cell: Cell) -> tuple[float, float]:
     """Return the ends of a cell's bar: its interval, else mean ± spread; NaN without either."""
     if math.isnan(cell.interval[0]):
         return cell.mean - cell.std, cell.mean + cell.std

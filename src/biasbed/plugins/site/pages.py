@@ -113,7 +113,7 @@ class SitePages:
         for ranking in rankings:
             methods += ranking.analysis.algorithms
             methods += [run.algorithm for run in ranking.analysis.collection.duplicates]
-            sets += _sets_of(ranking)
+            sets += _suite_sets(ranking)
         self.methods = number_files("method", sorted(set(methods)))
         self.sets = number_files("set", sorted(set(sets)))
         keys = [f"{position}-{ranking.key}" for position, ranking in enumerate(rankings, 1)]
@@ -130,21 +130,21 @@ class SitePages:
 
     def pages(self) -> dict[str, Page]:
         """Return every page by its file."""
-        pages = {INDEX: Page("index.html", "start page", self._index())}
+        pages = {INDEX: Page("index.html", "start page", self._index_values())}
         for position, ranking in enumerate(self.rankings):
-            pages[self.files[position]] = Page("table.html", f"table: {ranking.key}", self._table(position))
+            pages[self.files[position]] = Page("table.html", f"table: {ranking.key}", self._table_values(position))
         for name, file in self.methods.items():
-            pages[file] = Page("method.html", f"method {name}", self._method(name))
+            pages[file] = Page("method.html", f"method {name}", self._method_values(name))
         for tested, file in self.sets.items():
             description = f"set {tested.name} of suite {tested.suite}"
-            pages[file] = Page("set.html", description, self._set(tested))
+            pages[file] = Page("set.html", description, self._set_values(tested))
         return pages
 
-    def _index(self) -> Mapping[str, Any]:
+    def _index_values(self) -> Mapping[str, Any]:
         """Return the verdicts, the table of tables, and lists of methods and sets."""
         rows = []
         verdicts = []
-        for file, ranking in self._by_file().items():
+        for file, ranking in self._rankings_by_file().items():
             analysis = ranking.analysis
             answer = answer_sentences(analysis)
             verdicts.append((PageLink(ranking.title, ranking.key, file), answer, ranking.badges))
@@ -178,13 +178,13 @@ class SitePages:
             "version": self.rankings[0].analysis.versions["biasbed"],
         }
 
-    def _by_file(self) -> dict[str, Ranking]:
+    def _rankings_by_file(self) -> dict[str, Ranking]:
         """Return file of a table's page -> the table."""
         return dict(zip(self.files, self.rankings, strict=True))
 
     def _set_files(self, ranking: Ranking) -> dict[str, str]:
         """Return name of a table's set -> file of its page."""
-        return {tested.name: self.sets[tested] for tested in _sets_of(ranking)}
+        return {tested.name: self.sets[tested] for tested in _suite_sets(ranking)}
 
     def _links_to(self, files: Mapping[str, str]) -> list[PageLink]:
         """Return links to the pages of methods or sets, sorted by display name. files: name -> file."""
@@ -192,7 +192,7 @@ class SitePages:
         links = [PageLink(label(name), name, file) for name, file in files.items()]
         return sorted(links, key=lambda link: link.text.casefold())
 
-    def _table(self, position: int) -> Mapping[str, Any]:
+    def _table_values(self, position: int) -> Mapping[str, Any]:
         """Return what the page of one analysis shows."""
         ranking, links = self.rankings[position], self.links[position]
         analysis = ranking.analysis
@@ -208,7 +208,7 @@ class SitePages:
         return {
             "sections": list(sections.items()),
             "headings": sections,
-            "apart": apart(ranking, self._by_file()),
+            "apart": apart(ranking, self._rankings_by_file()),
             "notes": analysis.notes,
             "ranking": ranking,
             "analysis": analysis,
@@ -232,16 +232,16 @@ class SitePages:
             "spread": spread_sentence(ranking),
         }
 
-    def _method(self, name: str) -> Mapping[str, Any]:
+    def _method_values(self, name: str) -> Mapping[str, Any]:
         """Return a method's part of every analysis that has it."""
         parts = []
         for position, ranking in enumerate(self.rankings):
             if name in ranking.analysis.algorithms:
-                parts.append(self._method_part(name, position))
+                parts.append(self._method_part_values(name, position))
         label = self.rankings[0].analysis.label(name)
-        return {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
+        return {"name": name, "label": label, "parts": parts, "sections": _section_titles(parts)}
 
-    def _method_part(self, name: str, position: int) -> Mapping[str, Any]:
+    def _method_part_values(self, name: str, position: int) -> Mapping[str, Any]:
         """Return what a method's page shows of one analysis."""
         ranking, links = self.rankings[position], self.links[position]
         analysis, comparison = ranking.analysis, main_comparison(ranking.analysis)
@@ -267,12 +267,12 @@ class SitePages:
             "commands": commands_of(analysis, runs),
         }
 
-    def _set(self, tested: SuiteSet) -> Mapping[str, Any]:
+    def _set_values(self, tested: SuiteSet) -> Mapping[str, Any]:
         """Return every table of scores on one set, and links to the sets of other suites with its name."""
         parts = []
         name = tested.name
         for position, ranking in enumerate(self.rankings):
-            if tested not in _sets_of(ranking):
+            if tested not in _suite_sets(ranking):
                 continue
             analysis, links = ranking.analysis, self.links[position]
             part = {
@@ -291,17 +291,17 @@ class SitePages:
             if namesake.name == name and namesake != tested:
                 namesakes.append(PageLink(f"suite {namesake.suite}", str(namesake), file))
         label = self.rankings[0].analysis.label(name)
-        page = {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
+        page = {"name": name, "label": label, "parts": parts, "sections": _section_titles(parts)}
         return page | {"suite": tested.suite, "namesakes": namesakes}
 
 
-def _sets_of(ranking: Ranking) -> list[SuiteSet]:
+def _suite_sets(ranking: Ranking) -> list[SuiteSet]:
     """Return the sets of a table."""
     suite = ranking.analysis.collection.scope.suite
     return [SuiteSet(suite, name) for name in ranking.analysis.set_names]
 
 
-def _sections(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _section_titles(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return anchors and titles of a page's sections, one for each table."""
     return [(part["id"], part["title"]) for part in parts]
 

@@ -127,7 +127,7 @@ class SlurmJob:
             message = self._find_missing_secret()
             if message:
                 log.write(f"biasbed: {message}\n".encode())
-                return self._finish(job, UsageError.exit_code)
+                return self._record_end(job, UsageError.exit_code)
             self.process = subprocess.Popen(
                 self.command_line(job.job_id, job.hostnames),
                 env=self.variables(),
@@ -138,13 +138,13 @@ class SlurmJob:
             )
             signal.signal(signal.SIGTERM, lambda number, frame: self._ask_to_end())
             try:
-                code = self._wait()
+                code = self._wait_for_training()
             except UncompletedJobError as error:  # from submitit's handler, which will not queue the job again
                 log.write(f"biasbed: {error} (slurm.minutes, slurm.timeouts)\n".encode())
                 code = 1
-        return self._finish(job, code)
+        return self._record_end(job, code)
 
-    def _finish(self, job: JobEnvironment, code: int) -> int:
+    def _record_end(self, job: JobEnvironment, code: int) -> int:
         """Write the exit code, and whether the job ran out of memory, into the run folder; return the code."""
         if job.global_rank == 0:
             end = {"job": job.job_id, "code": code}
@@ -177,13 +177,13 @@ class SlurmJob:
         port = 20000 + int("".join(filter(str.isdigit, job_id))) % 20000
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(self.options.nodes)),
-            *("--nproc-per-node", str(self._per_node), "--rdzv-backend", "c10d", "--rdzv-id", job_id),
+            *("--nproc-per-node", str(self._processes_per_node), "--rdzv-backend", "c10d", "--rdzv-id", job_id),
             *("--rdzv-endpoint", f"{hosts[0]}:{port}", "-m", "--", "biasbed", *self.arguments),
         ]
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the training's process."""
-        threads = max(1, self.options.cpus_per_task // self._per_node)
+        threads = max(1, self.options.cpus_per_task // self._processes_per_node)
         defaults = {"OMP_NUM_THREADS": str(threads), SHUTDOWN: str(self.options.warning)}
         variables = {**defaults, **os.environ, **self.environment}
         if self.options.nodes == 1:
@@ -191,10 +191,10 @@ class SlurmJob:
         return variables
 
     @property
-    def _per_node(self) -> int:
+    def _processes_per_node(self) -> int:
         return self.processes // self.options.nodes
 
-    def _wait(self) -> int:
+    def _wait_for_training(self) -> int:
         """Wait for the training and return its exit code."""
         assert self.process is not None
         code = self.process.poll()
@@ -332,7 +332,7 @@ class SlurmTraining:
         end = _read_end(self.folder, self.job_id)
         code = end.get("code")
         if "ended" in end:
-            return self._fail(end["ended"])
+            return self._record_failure(end["ended"])
         if code is not None and code not in SIGNALLED:
             return int(code)
         if self.launcher.queue.has(self.job_id):
@@ -346,9 +346,9 @@ class SlurmTraining:
         self.missed = self.missed or time.monotonic()
         if time.monotonic() - self.missed < self.launcher.patience:  # a shared folder shows a new file late
             return None
-        return self._fail(state)
+        return self._record_failure(state)
 
-    def _fail(self, state: str) -> int:
+    def _record_failure(self, state: str) -> int:
         """Write why the job ended into its log, and its state for the next submission; return an exit code."""
         path = self.folder / STATE
         write_whole(path, json.dumps({**_read_json(path), "ended": state}))
@@ -442,7 +442,7 @@ class SlurmLauncher(Launcher):
         """Submit trainings as one array; if that fails, note the refusal in each."""
         try:
             self.queue.require()
-            jobs = self._submit([command for command, _ in waiting], is_double)
+            jobs = self._submit_jobs([command for command, _ in waiting], is_double)
         except Failure as failure:
             for _, training in waiting:
                 training.refusal = str(failure)
@@ -458,7 +458,7 @@ class SlurmLauncher(Launcher):
         self.unsubmitted = [started for started in self.unsubmitted if started.training is not training]
         training.refusal = training.refusal or "stopped before its job was submitted"
 
-    def _submit(self, commands: Sequence[TrainCommand], is_double: bool) -> list[str]:
+    def _submit_jobs(self, commands: Sequence[TrainCommand], is_double: bool) -> list[str]:
         """Submit the commands and return their job ids. Raises Failure if Slurm refuses them."""
         study = commands[0].overrides.get("study", "study")
         executor = self._make_executor(

@@ -163,7 +163,7 @@ class TestCache:
             return {}
         cached = {}
         for evaluation_set in sets:
-            cached_set = self._describe(evaluation_set)
+            cached_set = self._plan_cached_set(evaluation_set)
             if cached_set is not None and (cached_set.path.exists() or self._pays(evaluation_set)):
                 cached_set.is_written = self.times > 1 or not self.is_automatic
                 if self._make_room(cached_set) and cached_set.open():
@@ -181,13 +181,13 @@ class TestCache:
             f"takes about {self._estimate:,.0f} s less (cache.gb=0 keeps none)"
         )
 
-    def _describe(self, evaluation_set: EvaluationSet) -> CachedSet | None:
+    def _plan_cached_set(self, evaluation_set: EvaluationSet) -> CachedSet | None:
         """Return the file of a set; None if its images are in memory already or are not always the same."""
         source, transform = evaluation_set.source, evaluation_set.transform
         if source.shape is not None or not len(source) or not isinstance(transform, KNOWN):
             return None
         try:
-            path = self.folder / _key(source, transform)
+            path = self.folder / _hash_inputs(source, transform)
         except RuntimeError:  # there is no home
             return None
         return CachedSet(path, len(source), (source.channels, transform.size, transform.size), False)
@@ -196,13 +196,13 @@ class TestCache:
         """Return True if keeping a set's images saves more than it costs, as estimated from a few of them."""
         if self.times < 2 and self.is_automatic:
             return False
-        saved = self._saved(evaluation_set)
+        saved = self._estimate_saving(evaluation_set)
         if self.is_automatic and saved * (self.times - 1) < PAYS:
             return False
         self._estimate += saved
         return True
 
-    def _saved(self, evaluation_set: EvaluationSet) -> float:
+    def _estimate_saving(self, evaluation_set: EvaluationSet) -> float:
         """Estimate the seconds that a test of a set saves if its images are kept."""
         per_image = max(0.0, _seconds_per_image(evaluation_set) - READ)
         return per_image * len(evaluation_set.source) / self.workers
@@ -245,7 +245,7 @@ def _seconds_per_image(evaluation_set: EvaluationSet) -> float:
     return (time.perf_counter() - began) / len(rows)
 
 
-def _key(source: Source, transform: Transform) -> str:
+def _hash_inputs(source: Source, transform: Transform) -> str:
     """Return a hash of everything that a set's prepared images depend on."""
     versions = [importlib.metadata.version(name) for name in LIBRARIES]
     code = [Path(str(module.__file__)).read_bytes() for module in (decoding, transforms, sys.modules[__name__])]
