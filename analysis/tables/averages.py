@@ -46,7 +46,7 @@ def find_averages(
         reason = _reason(column, path, kind, matches, len(siblings), paths, plain)
         if reason:
             leaves[column] = reason
-            if kind == "sure" and 0 <= matches < 1 and siblings:
+            if kind == "sure" and 0 <= matches < 1 and _match_of_part(column, plain, lines) <= matches:
                 notes += _wrong_average(column, path, siblings, lines, matches)
     for column in plain:
         others = [sibling for sibling in plain if sibling != column and sibling not in leaves]

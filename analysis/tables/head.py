@@ -143,7 +143,9 @@ def _count_head_rows(grid: Grid) -> int:
             break
         if labels and any(_is_value_like(row[column]) for column in labels):
             break
-        is_named = bool(row[0]) and row[0] != grid.rows[count - 1][0]
+        num_names = 1 if grid.has_spans else max(min(numeric, default=1), 1)
+        names = zip(row[:num_names], grid.rows[count - 1], strict=False)
+        is_named = any(text and text != above for text, above in names)
         if is_named and labels and not _are_head_words([row[column] for column in labels]):
             break
         count += 1
@@ -221,6 +223,7 @@ def _fill_levels(grid: Grid, count: int) -> list[list[str]]:
     if grid.has_spans or count < 2:
         return levels
     for number, level in enumerate(levels[:-1]):
+        _spread_centred(level, levels[number + 1])
         last = ""
         for column in range(1, len(level)):
             if level[column]:
@@ -228,6 +231,23 @@ def _fill_levels(grid: Grid, count: int) -> list[list[str]]:
             elif last and any(below[column] for below in levels[number + 1 :]):
                 level[column] = last
     return levels
+
+
+def _spread_centred(level: list[str], below: Sequence[str]) -> None:
+    """Repeat a text over its columns if it stands in their middle: those below come again and again in one order."""
+    places = [column for column in range(1, len(level)) if level[column]]
+    if len(places) < 2:
+        return
+    width = places[1] - places[0]
+    start = len(level) - width * len(places)
+    groups = [tuple(below[first : first + width]) for first in range(start, len(level), width)]
+    if start < 1 or start == places[0] or len(set(groups)) > 1 or not all(groups[0]):
+        return
+    for first, column in zip(range(start, len(level), width), places, strict=True):
+        if not first <= column < first + width:
+            return
+    for first, text in zip(range(start, len(level), width), [level[column] for column in places], strict=True):
+        level[first : first + width] = [text] * width
 
 
 def _repeats_head(row: Sequence[str], leaves: Sequence[str], heads: Sequence[str]) -> bool:

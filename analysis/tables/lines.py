@@ -109,6 +109,6 @@ def _means_of_lines(rows: Sequence[int], names: Sequence[str]) -> set[int]:
 
 def _holds_words(cells: ParsedCells, row: int, columns: Sequence[int]) -> bool:
     """Return True for a line that says words of all methods, as `Architecture` does."""
-    texts = [cells.text(row, column) for column in columns]
-    has_words = all(cells.number(row, column) is None for column in columns)
-    return has_words and not any(map(is_missing, texts)) and not any(map(is_pair, texts))
+    filled = [column for column in columns if not is_missing(cells.text(row, column))]
+    has_words = all(cells.number(row, column) is None for column in filled)
+    return has_words and len(filled) > 1 and not any(is_pair(cells.text(row, column)) for column in filled)

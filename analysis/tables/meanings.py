@@ -246,7 +246,8 @@ def _spaced_split(meaning: Meaning, shared: Set[str]) -> Meaning:
             return replace(meaning, split="val" if last[0] in say.VALIDATION else "train")
         for start in range(1, len(spoken)):
             measure = re.sub(r"[()]", "", " ".join(spoken[start:]))
-            if _is_sure_measure(spoken[start].strip("()"), shared) and say.is_metric(measure):
+            is_within = "(" in spoken[start - 1] and ")" not in spoken[start - 1]  # `DROP (3-shot F1)`
+            if _is_sure_measure(spoken[start].strip("()"), shared) and say.is_metric(measure) and not is_within:
                 return replace(meaning, dataset=" ".join(spoken[:start]), metric=measure)
     only = say.split_kind(meaning.dataset)
     if only in ("val", "train"):

@@ -279,6 +279,9 @@ def _take_spreads(body: Body, columns: TableColumns, numeric: list[int]) -> list
         if owner is None and not key:
             before = [column_before for column_before in rest if column_before < column]
             owner = before[-1] if before else None
+        if owner is not None and not {"variance", "var"}.isdisjoint(spoken):
+            columns.left_out.append((body.name(column), "a variance"))
+            continue
         if owner is None or owner in columns.spreads:
             is_alone = len(spreads) == 1 and not key and not columns.scores and owner is None
             if is_alone or owner is None:
@@ -419,6 +422,8 @@ def _has_sibling(body: Body, column: int) -> bool:
 
 def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
+    if leaf.casefold() == "depth" and any("." in text for text in texts):  # of an answer, and no number of layers
+        return False
     spoken = set(say.split_words(leaf))
     spoken_last = next(iter(say.split_words(leaf)[::-1]), "")
     upper = re.split(r"[()]| / ", name.rpartition(" / ")[0])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from biasbed.analysis.tables import exports
 from biasbed.analysis.tables.check import copied_lines
 from biasbed.analysis.tables.grid import Grid
-from biasbed.analysis.tables.head import Body, split_head
+from biasbed.analysis.tables.head import Body, is_figure, split_head
 from biasbed.analysis.tables.large_tables import condense
 from biasbed.analysis.tables.layout import Layout, find_layout
 from biasbed.analysis.tables.markup import squeeze
@@ -81,10 +81,11 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     try:
         result = _read_body(body, ParsedCells(body, decimal, settings.value_in_cell), settings, exported is not None)
     except UsageError as error:
-        if settings.head or not str(error).startswith(f"{body.grid.where(0)}:"):
+        first = body.grid.rows[0] if body.grid.rows and not settings.head else []
+        is_of_first = bool(first) and str(error).startswith(f"{body.grid.where(0)}:")
+        if not is_of_first or any("." in text and is_figure(text) for text in first):
             raise
-        count = len(body.levels) + 1
-        raise UsageError(f"{error}; if the line is one of the head, say head={count}") from None
+        raise UsageError(f"{error}; if the line is one of the head, say head={len(body.levels) + 1}") from None
     result.notes = [*notes, *body.notes, *result.notes]
     result.unknown_name = _find_unknown_name(original, body, result, settings.leave_out)
     return result

@@ -12,6 +12,7 @@ from biasbed.analysis.options import CompareOptions
 from biasbed.analysis.tables.formats import read_grids
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
+from biasbed.analysis.tables.understood import Understood
 from biasbed.analysis.tables.user_scores import UserScores
 from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
@@ -250,3 +251,40 @@ def test_columns_are_seeds_if_the_user_says_so(tmp_path: Path) -> None:
     table = understand(read_grids(tmp_path / "two.md"), ReaderSettings(seed="columns"))
     read = [(score.dataset, score.seed) for score in table.used[:4]]
     assert read == [("PACS", "seed 0"), ("PACS", "seed 1"), ("VLCS", "seed 0"), ("VLCS", "seed 1")]
+
+
+def read_text(text: str, path: Path) -> Understood:
+    path.write_text(text, encoding="utf-8")
+    return understand(read_grids(path), ReaderSettings())
+
+
+def test_a_head_in_the_middle_of_its_columns_names_all_of_them(tmp_path: Path) -> None:
+    lines = ["| Server | | gpt | | | qwen | |", "|---|---|---|---|---|---|---|", "| | in | at | to | in | at | to |"]
+    lines += [
+        "| Slack | 89.3 | 67.9 | 53.6 | 92.8 | 60.7 | 50.0 |",
+        "| GitHub | 80.3 | 62.9 | 51.6 | 82.8 | 50.7 | 40.0 |",
+    ]
+    table = read_text("\n".join(lines), tmp_path / "t.md")
+    names = {f"{score.method} {score.block} {score.dataset}" for score in table.used}
+    assert all(("gpt" in name) != ("qwen" in name) for name in names)
+
+
+def test_a_line_of_words_about_methods_is_left_out(tmp_path: Path) -> None:
+    lines = ["| | Benchmark | V2 | V3 |", "|---|---|---|---|", "| | Architecture | MoE | Dense |"]
+    lines += [
+        "| English | DROP (3-shot F1) | 80.4 | 80.6 |",
+        "| | MMLU (Acc.) | 78.4 | 85.0 |",
+        "| | BBH | 78.8 | 79.8 |",
+    ]
+    table = read_text("\n".join(lines), tmp_path / "t.md")
+    assert {score.method for score in table.used} == {"V2", "V3"}
+    assert {score.dataset for score in table.used} == {"DROP (3-shot F1)", "MMLU", "BBH"}
+    assert ("line Architecture", "words") in table.left_out
+
+
+def test_depth_of_an_answer_is_a_score_and_a_variance_is_no_deviation(tmp_path: Path) -> None:
+    text = "method,Coverage,Depth,Bias,Variance\na,3.25,2.95,28.4,14.6\nb,3.10,3.15,29.3,18.4\n"
+    table = read_text(text, tmp_path / "t.csv")
+    assert {score.dataset for score in table.used} == {"Coverage", "Depth", "Bias"}
+    assert ("Variance", "a variance") in table.left_out
+    assert not any(score.spread for score in table.used)
