@@ -201,7 +201,7 @@ def rank_coverage(tables: Array, effects: Array, alpha: float = ALPHA) -> tuple[
     most = number - (effects[None] < effects[:, None]).sum(axis=1)
     is_right, widths = [], []
     for table in tables:
-        intervals = np.array([*ranks_over_sets(pd.DataFrame(table + effects), alpha).values()])
+        intervals = np.array([*ranks_over_sets(friedman.rank(pd.DataFrame(table + effects)), alpha).values()])
         is_right.append(bool((intervals[:, 0] <= least).all() and (intervals[:, 1] >= most).all()))
         widths.append(float((intervals[:, 1] - intervals[:, 0] + 1).mean()) / number)
     return rate(is_right), float(np.mean(widths))

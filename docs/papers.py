@@ -18,7 +18,7 @@ import yaml
 
 import biasbed
 from biasbed.analysis.report.wording import count, listing
-from biasbed.analysis.statistics import sign_flips
+from biasbed.analysis.statistics import friedman, sign_flips
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.analysis.tables.findings import CLAIM
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
     """Lead of the best row over another one; p is 1 without a lead."""
 
     p: float  # by the test of all pairs
-    p_alone: float  # if no other pair is tested
+    p_alone: float  # by Wilcoxon's test, if no other pair is tested
 
 
 class Support(NamedTuple):
@@ -122,11 +122,13 @@ def read_support(paper: PaperTable) -> Support:
 
 def compare_pair(comparison: RankTests, best: str, rival: str) -> Pair:
     """Test whether a row is better than a rival, among all pairs and alone."""
-    scores = comparison.oriented
-    names = list(scores)
-    p = sign_flips.joint_p(scores.to_numpy(dtype="float64"))[names.index(best), names.index(rival)]
-    p_alone = sign_flips.joint_p(scores[[best, rival]].to_numpy(dtype="float64"))[0, 1]
-    return Pair(float(p), float(p_alone))
+    alone = friedman.compare_two(comparison.oriented[[best, rival]])
+    p_alone = alone.wilcoxon_p if alone.better == best else 1.0
+    if comparison.pair is not None:
+        return Pair(p_alone, p_alone)
+    names = list(comparison.ranks)
+    p = sign_flips.joint_p(comparison.ranks.to_numpy(dtype="float64"))[names.index(best), names.index(rival)]
+    return Pair(float(p), p_alone)
 
 
 def rows_in_order(paper: PaperTable, comparison: RankTests) -> list[str]:

@@ -216,8 +216,7 @@ def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, 
     """
     pair = comparison.pair
     if pair is not None:
-        worse = pair.b if pair.better == pair.a else pair.a
-        return [(pair.better, worse)] if comparison.significant else []
+        return [(pair.better, pair.worse)] if comparison.significant else []
     frame = analysis.pairwise.wilcoxon
     rows = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
     pairs = []

@@ -27,12 +27,13 @@ from biasbed.analysis.sections.section import (
 )
 from biasbed.analysis.statistics import sign_flips
 from biasbed.analysis.statistics.friedman import RankTests
-from biasbed.analysis.statistics.stability import NEMENYI
+from biasbed.analysis.statistics.stability import NEMENYI, WILCOXON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_NAMES = 6  # algorithms that are named
+MOST_WITH_RANKS = 3  # of these are named with their ranks, which the table has too
 
 
 class RankSets(Section[pd.DataFrame]):
@@ -56,7 +57,7 @@ class RankSets(Section[pd.DataFrame]):
             return SectionAnswer((conclusions.verdict(analysis),), False)
         is_shown = comparison.significant or len(_first(comparison)) < len(comparison.algorithms)
         first = " ".join([describe(analysis, comparison), *conclusions.other_pools(analysis)])
-        return SectionAnswer((first, *_describe_nemenyi(analysis, comparison)), is_shown)
+        return SectionAnswer((first, *_describe_pair_tests(analysis, comparison)), is_shown)
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield the ranks, and the mean over the sets if they have one unit."""
@@ -109,22 +110,29 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     if sign_flips.least_p(len(comparison.sets)) >= analysis.alpha:
         return f"{any_of}: {comparison.size} can show no other rank ({extent})."
     if len(first) == number:
-        return f"{any_of}: none is shown to be worse than another ({extent})."
-    names = [_with_ranks(analysis, comparison, name) for name in first]
+        return f"{any_of}: none is shown to be worse by average rank ({extent})."
+    if len(first) <= MOST_WITH_RANKS:
+        names = [_with_ranks(analysis, comparison, name) for name in first]
+    else:
+        names = [analysis.label(name) for name in first]
     if len(names) > MOST_NAMES:
         names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} more"]
     who = f"One of {number} algorithms is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
-    rest = f"the others are shown to be worse than some algorithm ({extent})"
+    others = "the other is" if number - len(first) == 1 else "the others are"
+    rest = f"{others} shown to be worse than some algorithm ({extent})"
     return f"{who} first ({STAR}): {wording.listing(names)}; {rest}."
 
 
-def _describe_nemenyi(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
-    """Say that Nemenyi's test tells pairs apart; nothing unless it does and the ranks show no difference."""
-    pairs = [claim for claim in claims(analysis, comparison) if claim.test == NEMENYI]
-    if pairs and len(_first(comparison)) == len(comparison.algorithms):
-        yield (
-            f"Nemenyi's test, exact only if all algorithms are alike, tells {wording.count(len(pairs), 'pair')} apart."
-        )
+def _describe_pair_tests(analysis: Analysis, comparison: RankTests) -> Iterator[str]:
+    """Say how many algorithms that may be first a test of pairs puts behind another; nothing if none."""
+    claimed, first = claims(analysis, comparison), _first(comparison)
+    for test, puts in (
+        (NEMENYI, "Nemenyi's test, exact only if all algorithms are alike, puts"),
+        (WILCOXON, "Wilcoxon tests with Holm's correction put"),
+    ):
+        worse = {claim.worse for claim in claimed if claim.test == test}
+        if worse.intersection(first):
+            yield f"{puts} {len(worse.intersection(first))} of these behind another."
 
 
 def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:

@@ -61,7 +61,7 @@ def signed_rank_of_each(differences: Array, rope: float) -> list[Posterior]:
     first, second = np.triu_indices(d.shape[1])
     means = (d[:, first] + d[:, second]).T / 2
     is_above, is_below = _heaviside(means - rope), _heaviside(-means - rope)
-    weights = _weights(d.shape[1])
+    weights = _weights(d.shape[1], SAMPLES)
     wins = np.zeros((3, len(d)))
     num_parts = 1 + max(len(weights) * len(d) // AT_ONCE, len(weights) * len(first) // PRODUCTS)
     for part in np.array_split(weights, num_parts):
@@ -108,11 +108,11 @@ def verdict(posterior: Posterior, alpha: float) -> str:
 
 
 @cache
-def _weights(size: int) -> Array:
-    """Draw Dirichlet weights, `SAMPLES` x size: of the pseudo-set in the first column, then of the sets."""
+def _weights(size: int, number: int) -> Array:
+    """Draw Dirichlet weights, number x size: of the pseudo-set in the first column, then of the sets."""
     strength = np.ones(size)
     strength[0] = PRIOR_STRENGTH
-    return np.random.default_rng(SEED).dirichlet(strength, SAMPLES)
+    return np.random.default_rng(SEED).dirichlet(strength, number)
 
 
 def _heaviside(values: Array) -> Array:

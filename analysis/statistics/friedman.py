@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact, power
-from biasbed.analysis.statistics.rank_sets import RankSet, ranks_over_sets
+from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets, ranks_over_sets
 from biasbed.errors import Failure, listed
 
 ALL_SETS = "all"  # every set that all algorithms can be tested on
@@ -67,6 +67,11 @@ class PairTest:
         """The algorithm with the larger rank sum."""
         return self.a if self.rank_sum > self.rank_sum_against else self.b
 
+    @property
+    def worse(self) -> str:
+        """The other algorithm."""
+        return self.b if self.better == self.a else self.a
+
 
 @dataclass(frozen=True)
 class RankTests:
@@ -97,10 +102,17 @@ class RankTests:
 
     @cached_property
     def rank_sets(self) -> dict[str, RankSet]:
-        """Ranks that each algorithm can have, best average rank first; empty without tests."""
+        """Ranks that each algorithm can have, best average rank first; empty without tests.
+
+        Of two algorithms Wilcoxon's test decides: their ranks have only the signs of the differences.
+        """
         if self.skipped:
             return {}
-        by_name = ranks_over_sets(self.oriented, self.alpha)
+        if self.pair is not None:
+            is_shown_better = np.array([[False, self.significant], [False, False]])
+            by_name = rank_sets((self.pair.better, self.pair.worse), is_shown_better)
+        else:
+            by_name = ranks_over_sets(self.ranks, self.alpha)
         return {name: by_name[name] for name in self.mean_ranks}
 
     @property

@@ -2,7 +2,7 @@
 
 If the tests of all pairs are wrong about any pair with probability alpha at most, all these sets together contain the
 true ranks with probability 1 - alpha at least: an algorithm stands behind everyone shown to be better, and before
-everyone shown to be worse. `sign_flips` holds that level under any configuration of equal and different pairs.
+everyone shown to be worse. `sign_flips` holds that level whichever pairs are equal.
 
 Source: Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for ranks with applications to mobility across
 neighbourhoods and academic achievement across countries", Review of Economic Studies 91, section 3.
@@ -33,13 +33,9 @@ class RankSet(NamedTuple):
         return str(self.best) if self.best == self.worst else f"{self.best} to {self.worst}"
 
 
-def ranks_over_sets(scores: pd.DataFrame, alpha: float) -> dict[str, RankSet]:
-    """Return the rank set of each algorithm, by `sign_flips.joint_p`.
-
-    scores: sets x algorithms, higher is better on every set (`friedman.orient`), without missing values; rounded so
-    that ties are exact.
-    """
-    return rank_sets(list(map(str, scores)), sign_flips.joint_p(scores.to_numpy(dtype="float64")) < alpha)
+def ranks_over_sets(ranks: pd.DataFrame, alpha: float) -> dict[str, RankSet]:
+    """Return the rank set of each algorithm, by `sign_flips.joint_p`. ranks: sets x algorithms, 1 is best."""
+    return rank_sets(list(map(str, ranks)), sign_flips.joint_p(ranks.to_numpy(dtype="float64")) < alpha)
 
 
 def rank_sets(algorithms: Sequence[str], is_shown_better: BoolArray) -> dict[str, RankSet]:

@@ -109,18 +109,25 @@ def verdict(analysis: Analysis) -> str:
         return f"{shown} That is no evidence that they are equal."
     claimed, control = claims(analysis, comparison), control_of(analysis, comparison)
     if claimed:
-        return f"{_differ(comparison)}: {_list_pairs(analysis, comparison, claimed)}."
-    differ = _differ(comparison) if pool else "The algorithms differ"
+        return _which_differ(analysis, comparison, claimed)
+    differ = _differ(comparison)
     if control is not None:
         return f"{differ}, but no test tells any of them apart from the control {analysis.label(control)}."
     return f"{differ}, but no test tells which: no single pair is told apart."
+
+
+def _which_differ(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
+    """Say which pairs are told apart, and by which tests; two algorithms have one test only."""
+    tests = listing(TEST_NAMES[test] for test in dict.fromkeys(claim.test for claim in claimed))
+    by_tests = f"by {tests} " if comparison.pair is None else ""
+    return f"{_differ(comparison)}: {by_tests}{_list_pairs(analysis, comparison, claimed)}."
 
 
 def _differ(comparison: RankTests) -> str:
     """Return the clause that the algorithms of a comparison differ."""
     pool = wording.describe_pool(comparison)
     if not pool:
-        return f"Over these {comparison.size} the algorithms differ"
+        return "The algorithms differ"
     if comparison.setting == COMPLETE:
         return f"{capitalized(pool)} differ"
     return f"Over {pool} they differ"
@@ -198,7 +205,7 @@ def other_pools(analysis: Analysis) -> list[str]:
         if comparison.skipped:
             lines.append(f"Of {pool} nothing was tested: {comparison.skipped}.")
         elif claimed:
-            lines.append(f"{_differ(comparison)}: {_list_pairs(analysis, comparison, claimed)}.")
+            lines.append(_which_differ(analysis, comparison, claimed))
         else:
             verb = "is shown" if comparison.significant else "is not shown"
             lines.append(f"Of {pool} it {verb} that they differ.")

@@ -160,7 +160,7 @@ def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None
     options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
     typed = shlex.split(provenance.command(outcome.analysis))
-    words = commands.settings_of(typed[typed.index("analyze") + 1 :])
+    words = commands.parse_settings(typed[typed.index("analyze") + 1 :])
     assert {name: words[name] for name in options} == options
     assert set(words) == {*options, "suite", "study", "protocol"}
     again = recorder.analyze(**words)

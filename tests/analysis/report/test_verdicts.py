@@ -54,7 +54,7 @@ def test_exactly_the_pairs_that_a_test_separates_are_named(recorder: Recorder) -
     nemenyi = {frozenset(pair) for pair in itertools.combinations("abc", 2) if comparison.p(*pair) < 0.05}
     assert comparison.significant
     assert named == nemenyi == {frozenset("ac")}
-    assert conclusions.verdict(analysis) == "Over these 6 sets the algorithms differ: a is better than c."
+    assert conclusions.verdict(analysis) == "The algorithms differ: by Nemenyi's test a is better than c."
     concluded = " ".join(conclusions.concluded(analysis, comparison))
     assert "Nemenyi's test tells 1 of 3 pairs apart: a is better than c." in concluded
     assert "They could not have told any" in concluded  # 3 tests on 6 sets: 3/32

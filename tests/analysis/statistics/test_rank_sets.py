@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets, ranks_over_sets
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -47,5 +48,6 @@ def test_ranks_over_sets_come_from_the_pairs_that_the_joint_test_tells_apart() -
     draw = np.random.default_rng(3)
     scores = pd.DataFrame(draw.normal(60, 1, (8, 3)), columns=["good", "fair", "poor"])
     scores["poor"] -= 20
-    assert ranks_over_sets(scores, 0.05) == {"good": RankSet(1, 2), "fair": RankSet(1, 2), "poor": RankSet(3, 3)}
-    assert set(ranks_over_sets(scores.head(4), 0.05).values()) == {RankSet(1, 3)}  # four sets can show nothing
+    ranks = friedman.rank(scores)
+    assert ranks_over_sets(ranks, 0.05) == {"good": RankSet(1, 2), "fair": RankSet(1, 2), "poor": RankSet(3, 3)}
+    assert set(ranks_over_sets(ranks.head(4), 0.05).values()) == {RankSet(1, 3)}  # four sets can show nothing
