@@ -155,13 +155,13 @@ def require_server(config: Config, where: str, remedy: str | None) -> None:
     uri, problem = resolve_uri(), ""
     if database(uri) is not None:
         problem = (
-            f"can't share the file {redaction.public_uri(uri)}: start `mlflow server --workers 1` and set "
+            f"{where} can't share the file {redaction.public_uri(uri)}: start `mlflow server --workers 1` and set "
             "MLFLOW_TRACKING_URI to it, or train with tracking=offline"
         )
     elif remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
-        problem = f"don't reach a server at {redaction.public_uri(uri)}: {remedy}"
+        problem = f"{where} don't reach a server at {redaction.public_uri(uri)}: {remedy}"
     if problem:
-        raise UsageError(f"{where} {problem}")
+        raise UsageError(problem)
 
 
 def assign_devices(devices: Sequence[str], slot: int, count: int) -> list[str]:
