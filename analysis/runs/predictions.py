@@ -14,7 +14,7 @@ import numpy as np
 from biasbed import record
 from biasbed.analysis.runs.run import TESTED, Run
 from biasbed.analysis.statistics.over_images import ImageAnswers
-from biasbed.data.names import photographs
+from biasbed.data.names import number_photographs
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.decisions import Decisions
@@ -134,7 +134,7 @@ def answers_of(decisions: Decisions) -> ImageAnswers:
     of_view = None
     if decisions.condition is not None:
         conditions, images = keys
-        of_view = photographs(images, conditions)
+        of_view = number_photographs(images, conditions)
         if len(np.unique(of_view)) == len(of_view):
             of_view = None  # experiments with one condition, or another image under each
     return ImageAnswers(digest.hexdigest(), decisions.right[order], of_view)

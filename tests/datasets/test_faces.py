@@ -120,16 +120,8 @@ def test_the_published_counts(severity: float) -> None:
 
 
 WRONG: Mapping[str, tuple[str, str, str]] = {
-    "gender": (
-        "00000.png,12,female",
-        "00000.png,12,woman",
-        "female or male, not '12' and 'woman'",
-    ),
-    "age": (
-        "00000.png,12,female",
-        "00000.png,young,female",
-        "line 2: expected an age in years and female or male, not 'young'",
-    ),
+    "gender": ("00000.png,12,female", "00000.png,12,woman", "female or male, not '12' and 'woman'"),
+    "age": ("00000.png,12,female", "00000.png,young,female", "line 2: expected an age in years and female or male"),
     "few": ("29,male", "30,male", "too few images for 'bffhq_ac at 20 %': 0 young conflicting images where 15"),
 }
 

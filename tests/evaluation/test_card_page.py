@@ -70,7 +70,7 @@ def test_bars_are_the_card_s_values_and_intervals(card: Card) -> None:
 
 def test_examples_show_the_decisions_on_the_same_images(card: Card) -> None:
     page = page_of(card)
-    (decisions,) = [decisions for decisions in page.suppressed if decisions.set == "in_domain_reliance"]
+    (decisions,) = [decisions for decisions in page.reliance_decisions if decisions.set == "in_domain_reliance"]
     panel = page._examples(decisions)
     assert panel.head == ["as it is", "cells shuffled", "bilateral filter", "blur", "grey"]
     predictions = card.predictions("in_domain_reliance")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -149,8 +149,15 @@ def open_flat(folder: Path, name: str) -> FolderSource:
     return FolderSource(name=name, classes=(name,), y=np.zeros(len(ids), dtype=np.int64), ids=ids, root=folder)
 
 
-def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tuple[S, S]:
-    """Split a source into (rest, held out): hold out a fraction of each class, drawn by the seed.
+class SplitSource(NamedTuple, Generic[S]):
+    """Parts of a source."""
+
+    rest: S
+    held_out: S
+
+
+def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> SplitSource[S]:
+    """Hold a fraction of each class of a source out, drawn by the seed.
 
     Each class keeps at least one image on each side. Images with several labels are divided label by label, the rarest
     first, so that each label comes close to the fraction (Sechidis et al. 2011), and last those without a label. Raises
@@ -167,7 +174,8 @@ def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tupl
             raise UsageError(f"class '{label}' of {where} has one image: too few to hold one out")
         is_held[rows[: max(0, target - already)]] = True
         is_drawn[rows] = True
-    return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])
+    rest = source.subset(np.flatnonzero(~is_held), names[0])
+    return SplitSource(rest, source.subset(np.flatnonzero(is_held), names[1]))
 
 
 def _list_members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:

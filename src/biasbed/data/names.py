@@ -149,7 +149,7 @@ class Coded:
         return dict(zip(self.names, np.bincount(codes, minlength=len(self.names)).tolist(), strict=True))
 
 
-def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
+def number_photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
     """Return the number [N] int32 of the photograph that each image is a view of.
 
     Views of one photograph have the same name below the folders of their conditions (`noise/fog/3/n01440764/a.JPEG`):

@@ -188,7 +188,7 @@ class CardPage:
         """Return what the template prints."""
         return {
             "title": self.job.row,
-            "subtitle": f"Tested on {', '.join(display_name(decisions.set) for decisions in self.plain)}",
+            "subtitle": f"Tested on {', '.join(display_name(decisions.set) for decisions in self.plain_decisions)}",
             "answer": list(self.answer()),
             "remarks": self.suite.remarks,
             "facts": self.facts(),
@@ -202,18 +202,18 @@ class CardPage:
         return {member.name: member for member in self.suite.testing}
 
     @functools.cached_property
-    def plain(self) -> list[Decisions]:
+    def plain_decisions(self) -> list[Decisions]:
         """Decisions on the sets whose images are shown as they are."""
         return [decisions for decisions in self.decided if self.sets[decisions.set].source.condition is None]
 
     @functools.cached_property
-    def suppressed(self) -> list[Decisions]:
+    def reliance_decisions(self) -> list[Decisions]:
         """Decisions on the sets whose images are also shown without a cue."""
         names = {value.name for value in self.suite.derivations if value.measure.startswith(RELIANCE)}
         return [decisions for decisions in self.decided if decisions.set in names]
 
     @functools.cached_property
-    def profile(self) -> Sequence[Mapping[str, Any]]:
+    def cue_profile(self) -> Sequence[Mapping[str, Any]]:
         """Rows of the cue profile; empty without the plug-in."""
         return self.tables[PROFILE].rows if PROFILE in self.tables else ()
 
@@ -221,29 +221,29 @@ class CardPage:
 
     def answer(self) -> Iterator[str]:
         """Yield sentences with the headline numbers."""
-        for decisions in self.plain[:1]:
+        for decisions in self.plain_decisions[:1]:
             score = self._score(decisions)
             sentence = f"Its {self._score_name(decisions)} on {display_name(decisions.set)} is {100 * score:.1f} %"
             if self._exceeds_chance(decisions):
                 yield f"{sentence}."
             else:
                 yield f"{sentence}, which is not shown to exceed chance, {100 * self._chance(decisions):.1f} %."
-        tested = {decisions.set: decisions for decisions in self.plain}
-        for decisions in self.suppressed:
+        tested = {decisions.set: decisions for decisions in self.plain_decisions}
+        for decisions in self.reliance_decisions:
             parts = []
             for measure in WITHOUT:
-                value = self._metric(measure, decisions.set)
+                value = self._find_metric(measure, decisions.set)
                 if measure.startswith(RELIANCE) and not math.isnan(value):
                     parts.append(f"{100 * value:.1f} % without {measure.removeprefix(RELIANCE)}")
-            if parts and self._exceeds_chance(tested[self._original_set(decisions)]):
+            if parts and self._exceeds_chance(tested[self._find_original(decisions)]):
                 yield (
-                    f"Of its {self._score_name(decisions)} above chance on {self._original(decisions)} it loses "
+                    f"Of its {self._score_name(decisions)} above chance on {self._name_original(decisions)} it loses "
                     f"{', '.join(parts)}."
                 )
             else:
                 yield (
                     "Its reliance can't be told: it is not shown to be better than chance on "
-                    f"{self._original(decisions)}."
+                    f"{self._name_original(decisions)}."
                 )
 
     def facts(self) -> list[tuple[str, str]]:
@@ -251,8 +251,8 @@ class CardPage:
         job = self.job
         commit, has_changes = code.git_state()
         source = f", commit {commit[:10]}{' with changes' if has_changes == 'true' else ''}" if commit else ""
-        images = dict.fromkeys(decisions.preprocessing for decisions in self.plain)
-        maps = dict.fromkeys(decisions.label_map for decisions in self.plain)
+        images = dict.fromkeys(decisions.preprocessing for decisions in self.plain_decisions)
+        maps = dict.fromkeys(decisions.label_map for decisions in self.plain_decisions)
         facts = [
             ("model", str(job.given_settings["model"])),
             ("backbone", job.backbone),
@@ -271,26 +271,26 @@ class CardPage:
     def panels(self) -> Iterator[Panel]:
         """Yield the parts of the page, also empty ones."""
         yield self._accuracy()
-        for decisions in self.suppressed:
+        for decisions in self.reliance_decisions:
             yield self._reliance(decisions)
             yield self._strengths(decisions)
-        for decisions in self.plain:
+        for decisions in self.plain_decisions:
             yield self._shape_bias(decisions)
         yield self._further_cues()
         for decisions in self.decided:
             yield self._corruptions(decisions.set)
         yield self._calibration()
-        for decisions in self.suppressed:
+        for decisions in self.reliance_decisions:
             yield self._examples(decisions)
 
     def _accuracy(self) -> Panel:
         bars = []
-        for decisions in self.plain:
+        for decisions in self.plain_decisions:
             has_several = decisions.targets is not None
             interval = (math.nan, math.nan) if has_several else accuracy_interval(decisions)
             score = self._score(decisions)
-            bars.append(_bar(display_name(decisions.set), score, *interval, self._chance(decisions)))
-        if any(decisions.targets is not None for decisions in self.plain):
+            bars.append(_make_bar(display_name(decisions.set), score, *interval, self._chance(decisions)))
+        if any(decisions.targets is not None for decisions in self.plain_decisions):
             meaning = "Mean average precision over the labels. The thin mark is chance, which a random order gets."
             return Panel("Mean average precision", meaning, bars=bars)
         return Panel(
@@ -302,19 +302,19 @@ class CardPage:
 
     def _reliance(self, decisions: Decisions) -> Panel:
         intervals = {}
-        for row in self.profile:
+        for row in self.cue_profile:
             if row["set"] == decisions.set:
                 intervals[row["measure"]] = (row["low"], row["high"])
         bars = []
         for measure, name in WITHOUT.items():
-            value = self._metric(measure, decisions.set)
+            value = self._find_metric(measure, decisions.set)
             if not math.isnan(value):
-                bars.append(_bar(name, value, *intervals.get(measure, ())))
-        side, size_remark = input_side(self.sets[self._original_set(decisions)]), ""
+                bars.append(_make_bar(name, value, *intervals.get(measure, ())))
+        side, size_remark = input_side(self.sets[self._find_original(decisions)]), ""
         if side < MEANT_SIDE:
             size_remark = f" Suppressions are meant for {MEANT_SIDE} pixels; these images have {side} and lose more."
         return Panel(
-            f"Reliance on shape, texture and colour: {self._original(decisions)}",
+            f"Reliance on shape, texture and colour: {self._name_original(decisions)}",
             f"What is lost of the {self._score_name(decisions)} above chance when a cue is taken out of the same "
             f"images. 0 %: nothing; 100 %: only chance is left, {100 * self._chance(decisions):.1f} % here. A 95 % "
             f"interval draws an image with all its copies.{size_remark}",
@@ -350,12 +350,12 @@ class CardPage:
         if not rows:
             return Panel("Shape bias", "")
         total, published = rows[0], ""
-        bars = [_bar(self.job.row, total["shape_bias"], total["shape_bias_low"], total["shape_bias_high"])]
+        bars = [_make_bar(self.job.row, total["shape_bias"], total["shape_bias_low"], total["shape_bias_high"])]
         if has_published_categories(decisions):
             everybody = observers.pooled("people", observers.people())
             networks = [observer for observer in observers.observers() if observer.name in observers.KNOWN]
             for observer in (everybody, *networks):
-                bars.append(_bar(observer.name, observer.shape_bias, *observer.interval, is_ours=False))
+                bars.append(_make_bar(observer.name, observer.shape_bias, *observer.interval, is_ours=False))
             published = f"People and the networks: decisions that {observers.CITATION} released, of their figure 4."
         decided = total["shape"] + total["texture"]
         return Panel(
@@ -368,11 +368,11 @@ class CardPage:
 
     def _further_cues(self) -> Panel:
         bars = []
-        for row in self.profile:
+        for row in self.cue_profile:
             is_shown = row["measure"] in (*WITHOUT, *OF_CONFLICTS)
             if row["unit"] == measures.FRACTION and not is_shown:
                 name = f"{row['cue']}: {row['meaning']}"
-                bars.append(_bar(name, row["value"], row["low"], row["high"], row["people"]))
+                bars.append(_make_bar(name, row["value"], row["low"], row["high"], row["people"]))
         return Panel(
             "Further cues",
             "What else the tested sets tell of, with 95 % intervals over images. The thin mark is people's value.",
@@ -382,10 +382,11 @@ class CardPage:
     def _corruptions(self, name: str) -> Panel:
         bars = []
         for corruption in BENCHMARK:
-            error = self._metric(f"error_{corruption}", name)
+            error = self._find_metric(f"error_{corruption}", name)
             if not math.isnan(error):
-                bars.append(_bar(corruption.replace("_", " "), 1 - error))
-        mce, meaning = self._metric("mce", name), "Accuracy under each corruption, the mean over its five severities."
+                bars.append(_make_bar(corruption.replace("_", " "), 1 - error))
+        mce = self._find_metric("mce", name)
+        meaning = "Accuracy under each corruption, the mean over its five severities."
         if math.isnan(mce):
             return Panel(f"Corruptions of {display_name(name)}", meaning, bars=bars)
         errors = cells.corruption_errors(KNOWN_NETWORK)
@@ -400,13 +401,13 @@ class CardPage:
         """Return the calibration of the plain sets, a row each, by the measures that there are."""
         available = []
         for measure in CALIBRATION:
-            if any(not math.isnan(self._metric(measure, decisions.set)) for decisions in self.plain):
+            if any(not math.isnan(self._find_metric(measure, decisions.set)) for decisions in self.plain_decisions):
                 available.append(measure)
         rows = []
-        for decisions in self.plain:
+        for decisions in self.plain_decisions:
             texts = [display_name(decisions.set)]
             for measure in available:
-                value = self._metric(measure, decisions.set)
+                value = self._find_metric(measure, decisions.set)
                 texts.append("" if math.isnan(value) else _in_unit(value, measures.find_measure(measure).unit))
             rows.append(texts)
         head = ("set", *(CALIBRATION[measure][0] for measure in available))
@@ -418,16 +419,18 @@ class CardPage:
         member = self.sets[decisions.set]
         names = [condition.name for condition in conditions(is_whole=False)]
         shown = [number for number, condition in enumerate(member.source.conditions) if condition in names]
-        row_of = {image: row for row, image in enumerate(decisions.images)}
+        trials = {image: trial for trial, image in enumerate(decisions.images)}
         originals = len(member.source) // len(member.source.conditions)
         images = []
         for original in np.unique(np.linspace(0, originals - 1, min(EXAMPLES, originals)).round().astype(int)):
-            rows = [condition * originals + int(original) for condition in shown]
-            if all(member.source.ids[row] in row_of for row in rows):
-                examples = tuple(_example(member, decisions, row, row_of[member.source.ids[row]]) for row in rows)
-                images.append(ExampleRow(decisions.label[row_of[member.source.ids[rows[0]]]], examples))
+            rows = [condition * originals + int(original) for condition in shown]  # of the set, condition by condition
+            if not all(member.source.ids[row] in trials for row in rows):
+                continue  # an image could not be read
+            examples = [_make_example(member, decisions, row, trials[member.source.ids[row]]) for row in rows]
+            label = decisions.label[trials[member.source.ids[rows[0]]]]
+            images.append(ExampleRow(label, tuple(examples)))
         return Panel(
-            f"What it saw and decided: {self._original(decisions)}",
+            f"What it saw and decided: {self._name_original(decisions)}",
             "Images as the network got them, with its decisions; wrong ones are in red, with the image's class.",
             head=[SHOWN[member.source.conditions[number].partition("-")[0]] for number in shown],
             images=images,
@@ -436,13 +439,13 @@ class CardPage:
     # --- names and values ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _original_set(decisions: Decisions) -> str:
+    def _find_original(decisions: Decisions) -> str:
         """Return the set whose images are suppressed."""
         return decisions.set.removesuffix(WHOLE_SUFFIX).removesuffix(SUFFIX)
 
-    def _original(self, decisions: Decisions) -> str:
+    def _name_original(self, decisions: Decisions) -> str:
         """Return the display name of the set whose images are suppressed."""
-        return display_name(self._original_set(decisions))
+        return display_name(self._find_original(decisions))
 
     @staticmethod
     def _headline(decisions: Decisions) -> str:
@@ -466,7 +469,7 @@ class CardPage:
             return accuracy_interval(decisions)[0] > self._chance(decisions)
         return self._score(decisions) > self._chance(decisions)
 
-    def _metric(self, measure: str, name: str) -> float:
+    def _find_metric(self, measure: str, name: str) -> float:
         """Return a measure of a set; NaN if there is none."""
         return self.metrics.get(str(record.MetricName("test", measure, name)), math.nan)
 
@@ -476,7 +479,7 @@ class CardPage:
         return 100 * self.metrics[str(record.MetricName("test", measure, decisions.set, condition))]
 
 
-def _bar(
+def _make_bar(
     name: str,
     value: float,
     low: float = math.nan,
@@ -492,8 +495,8 @@ def _in_unit(value: float, unit: str) -> str:
     return f"{100 * value:.1f} %" if unit == measures.FRACTION else f"{value:.3f} {unit}"
 
 
-def _example(member: EvaluationSet, decisions: Decisions, row: int, decided: int) -> Example:
-    """Return an image of a set with the decision on it. row: in the set. decided: among the decisions."""
+def _make_example(member: EvaluationSet, decisions: Decisions, row: int, trial: int) -> Example:
+    """Return an image of a set with the decision on it. row: of the set. trial: of the decisions."""
     with keyed_randomness(row):
         image = member.transform(member.source.open(row))
     picture = Image.fromarray(image.permute(1, 2, 0).numpy())
@@ -501,4 +504,4 @@ def _example(member: EvaluationSet, decisions: Decisions, row: int, decided: int
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)
     address = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return Example(address, decisions.decision[decided], bool(decisions.right[decided]))
+    return Example(address, decisions.decision[trial], bool(decisions.right[trial]))

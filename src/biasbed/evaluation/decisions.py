@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biasbed import measures
-from biasbed.data.names import Coded, Names, photographs
+from biasbed.data.names import Coded, Names, number_photographs
 from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, ece, rms, rms_reference
 
@@ -105,7 +105,7 @@ class Decisions:
         """
         if self.condition is None or self.label_map == "recorded":
             return self.image_of_trial
-        return photographs(self.images, self.condition)
+        return number_photographs(self.images, self.condition)
 
     @property
     def num_bytes(self) -> int:

@@ -198,7 +198,7 @@ class Domains(HoldingOut[D]):
             derivations=(record.mean_of_training_domains((part.name, part.domain) for part in validation),),
         )
 
-    def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:
+    def _split(self, source: FolderSource) -> folders.SplitSource[FolderSource]:
         """Return a domain's training and validation images: the same for all held-out domains and training seeds."""
         data = self.config.data
         return folders.split(source, data.val_fraction, data.seed, (source.name, f"{source.name}-val"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.config import Auto, Config, Preprocess
@@ -34,6 +34,13 @@ class FileSettings(Config):
 F = TypeVar("F", bound=FileSettings)
 
 
+class TrainingAndValidation(NamedTuple):
+    """Images that train, and the set that validates."""
+
+    train: Source
+    validation: EvaluationSet
+
+
 class FileSuite(Suite[F]):
     """Suite of images in files.
 
@@ -59,7 +66,7 @@ class FileSuite(Suite[F]):
         from biasbed.data import transforms
 
         config = self.config
-        train, validation = (None, None) if images is None else self._split(sets, images, held_out)
+        train, validation = (None, None) if images is None else self._divide_images(sets, images, held_out)
         sources = [evaluation_set.source for evaluation_set in sets]
         if images is not None:
             sources.insert(0, images)
@@ -78,18 +85,18 @@ class FileSuite(Suite[F]):
             store=self.store,
         )
 
-    def _split(
+    def _divide_images(
         self, sets: Sequence[EvaluationSet], images: Source, held_out: Callable[[Source], EvaluationSet]
-    ) -> tuple[Source, EvaluationSet]:
+    ) -> TrainingAndValidation:
         """Return the images that train and the set that validates."""
         from biasbed.data import folders
 
         config = self.config
         if config.validation in self.held_out_words:
             train, rest = folders.split(images, config.val_fraction, config.seed, (images.name, "held-out"))
-            return train, held_out(rest)
+            return TrainingAndValidation(train, held_out(rest))
         for evaluation_set in sets:
             if evaluation_set.name == config.validation:
-                return images, evaluation_set
+                return TrainingAndValidation(images, evaluation_set)
         hint = nearest(config.validation, [*self.held_out_words, *(evaluation_set.name for evaluation_set in sets)])
         raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")

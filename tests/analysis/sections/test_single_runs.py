@@ -18,7 +18,7 @@ from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS
 from biasbed.analysis.statistics import exact
-from biasbed.data.names import photographs
+from biasbed.data.names import number_photographs
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.report import set_row
@@ -156,17 +156,16 @@ def test_nothing_is_fetched_where_every_row_has_several_runs(
 
 def test_views_are_known_by_their_names_below_the_folders_of_conditions() -> None:
     names = ["noise/fog/1/n01/a.png", "noise/fog/1/n02/a.png", "blur/glass/1/n01/a.png", "blur/glass/1/n02/a.png"]
-    assert photographs(names, ["fog-1", "fog-1", "glass-1", "glass-1"]).tolist() == [0, 1, 0, 1]
-    assert photographs(["0", "1", "0"], ["x", "x", "y"]).tolist() == [0, 1, 0]
+    assert number_photographs(names, ["fog-1", "fog-1", "glass-1", "glass-1"]).tolist() == [0, 1, 0, 1]
+    assert number_photographs(["0", "1", "0"], ["x", "x", "y"]).tolist() == [0, 1, 0]
     # As ImageNet-C is released: the severity is a folder of its own, and there may be one image under each.
     folders = [f"noise/{kind}/{severity}" for kind in ("shot", "snow") for severity in (1, 2)]
     images = [f"{folder}/{name}" for folder in folders for name in ("n01/a.JPEG", "n02/b.JPEG")]
-    assert photographs(images, [folder for folder in folders for _ in range(2)]).tolist() == [0, 1] * 4
-    assert photographs(images[::2], folders).tolist() == [0] * 4
-    assert (
-        photographs([f"shared/{name}" for name in images], [p for p in folders for _ in (0, 1)]).tolist() == [0, 1] * 4
-    )
-    assert photographs([], []).tolist() == []
+    assert number_photographs(images, [folder for folder in folders for _ in range(2)]).tolist() == [0, 1] * 4
+    assert number_photographs(images[::2], folders).tolist() == [0] * 4
+    below = [f"shared/{name}" for name in images]
+    assert number_photographs(below, [p for p in folders for _ in (0, 1)]).tolist() == [0, 1] * 4
+    assert number_photographs([], []).tolist() == []
 
 
 def test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biasbed.data.names import photographs, without_condition
+from biasbed.data.names import number_photographs, without_condition
 from biasbed.datasets.classes import _RANGES, CATEGORIES_16, expand_ranges, imagenet_classes
 from biasbed.errors import MissingData
 from biasbed.evaluation.decisions import Decisions
@@ -169,7 +169,7 @@ def test_laion_c(tmp_path: Path) -> None:
     assert len(source) == 30 * 16
     assert source.condition is not None
     # The views of one photograph are known, although distortion and intensity are in each one's name.
-    numbers = photographs(source.ids, [source.conditions[condition] for condition in source.condition])
+    numbers = number_photographs(source.ids, [source.conditions[condition] for condition in source.condition])
     assert np.bincount(numbers).tolist() == [30] * 16
     outputs = dict(zip(source.classes, LaionC().outputs(tmp_path), strict=True))
     for name in ("bird", "bottle", "cat", "dog"):  # as Geirhos et al. have them
