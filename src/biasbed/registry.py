@@ -56,13 +56,13 @@ class Registry(Mapping[str, str]):
     def load(self, name: str) -> Any:
         """Return the class or module of this name. Raises UsageError with the nearest valid name if there is none.
 
-        For `<file>.py:<Class>` the file is executed, so the name has to come from the user (see `vouched`).
+        For `<file>.py:<Class>` the file is executed, so the name has to come from the user (see `name_to_load`).
         """
         self.refuse_unknown(name)
         if name in self:
             return resolve_name(self[name])
         try:
-            loaded = _load(name)
+            loaded = _import_user_class(name)
         except (Exception, SystemExit) as error:  # a user's file may hold anything
             raise UsageError(f"{self.setting}={name} can't be imported: {type(error).__name__}: {error}") from None
         self._check_user_class(name, loaded)
@@ -107,7 +107,7 @@ class Registry(Mapping[str, str]):
         """Return the name in tags and tables: the one in the registry, or that of a user's class."""
         return name if name in self else slug(name.rpartition(":")[2])
 
-    def vouched(self, recorded: Any, named: str, where: str, remedy: str = "") -> str:
+    def name_to_load(self, recorded: Any, named: str, where: str, remedy: str = "") -> str:
         """Return the name to load for the name that a file or a server has recorded.
 
         It is a name of biasbed's, or the one that the user gave: a file or a server never chooses which code is
@@ -118,16 +118,17 @@ class Registry(Mapping[str, str]):
             raise UsageError(f"{where} names no {self.setting}")
         if named == "auto":
             if recorded not in self and ":" in recorded:
+                advice = remedy or f"{self.setting}={self.spell_for_user(recorded)}"
                 raise UsageError(
                     f"the {self.setting} of {where} is {shown(recorded)}, which is not one of biasbed's: name it "
-                    f"yourself, {remedy or f'{self.setting}={self.by_hand(recorded)}'}, if you trust that file"
+                    f"yourself, {advice}, if you trust that file"
                 )
             return recorded
         if self.identifier(named) != self.identifier(recorded):
             raise UsageError(f"{self.setting}={named}: the {self.setting} of {where} is {shown(recorded)}")
         return with_whole_path(named)
 
-    def by_hand(self, recorded: str) -> str:
+    def spell_for_user(self, recorded: str) -> str:
         """Return how a user types a recorded name: `<file>.py:<Class>` for a class of their own, in whatever file."""
         attribute = recorded.rpartition(":")[2]
         word = f"<file>.py:{attribute if attribute.isidentifier() else '<Class>'}"
@@ -140,7 +141,7 @@ def with_whole_path(name: str) -> str:
     return f"{Path(file).expanduser().resolve()}:{attribute}" if file.endswith(".py") else name
 
 
-def _load(name: str) -> Any:
+def _import_user_class(name: str) -> Any:
     """Import `<file>.py:<Class>` or `<module>:<Class>` and return the class."""
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):

@@ -71,7 +71,7 @@ def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
     over_groups = reader("group_dro", **{"hparams.groups": "group"})
     assert over_groups.job.needs == {"bias"}
     assert over_groups.train_data.num_biases == 3
-    drawn = groups()[rows(over_groups.plan(Stage("main", dict), 0), 0)]
+    drawn = groups()[rows(over_groups.plan_stage(Stage("main", dict), 0), 0)]
     assert set(Counter(drawn.tolist()).values()) == {2}
     with pytest.raises(NotApplicable, match="needs training images of several domains"):
         reader("group_dro")

@@ -22,7 +22,7 @@ from biasbed.algorithms.infodrop import (
     MaskDraw,
     drop_weights,
     fixed_uniform,
-    mark,
+    mark_drawn,
 )
 from biasbed.batch import Batch
 from biasbed.compute.optim import restart_steps
@@ -76,7 +76,7 @@ def test_joint_law_is_multinomial_sampling(path: Path) -> None:
     weights = torch.from_numpy(case["prob"]).flatten(1) + 1e-8
     count = int(case["sampling_num"])
     drawn = torch.multinomial(weights, channels * count, True, generator=torch.Generator().manual_seed(2))
-    reference = mark(drawn.view(len(weights), channels, count), weights.shape[1]).float().sum(dim=2)
+    reference = mark_drawn(drawn.view(len(weights), channels, count), weights.shape[1]).float().sum(dim=2)
     error = reference.std(dim=1) * (2 / channels) ** 0.5
     assert ((ours.mean(dim=1) - reference.mean(dim=1)).abs() < 5 * error + 1e-6).all()
     assert ((ours.std(dim=1) / reference.std(dim=1) - 1).abs() < 0.1).all()

@@ -163,7 +163,7 @@ class AliasTable:
         return torch.where(kept, positions, self.alias.gather(1, positions))
 
 
-def mark(choice: Tensor, length: int) -> Tensor:
+def mark_drawn(choice: Tensor, length: int) -> Tensor:
     """Return a mask that is True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
     return torch.zeros(*choice.shape[:2], length, dtype=torch.bool, device=choice.device).scatter_(2, choice, True)
 
@@ -259,7 +259,7 @@ class Mask(Drawn):
         for first in range(0, channels, step):
             last = min(first + step, channels)
             uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
-            parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
+            parts.append(mark_drawn(table.draw(*uniform).view(num_images, last - first, count), length))
         return torch.cat(parts, dim=1).view(num_images, channels, height, width)
 
 

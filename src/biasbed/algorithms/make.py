@@ -151,13 +151,13 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
     try:
         checkpoint.check_parts(state, checkpoint.DESCRIPTION)
         values, classes = state["config"], tuple(map(str, state["classes"]))
-        vouched = algorithms.REGISTRY.vouched(values.get("algorithm"), method, where)
-        cls = config_class(Config, algorithms.load(vouched).HParams)
+        method_name = algorithms.REGISTRY.name_to_load(values.get("algorithm"), method, where)
+        cls = config_class(Config, algorithms.load(method_name).HParams)
         general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
         stored = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
         if stored is not None:
             general |= {"mean": stored.mean, "std": stored.std}
-        config = build(cls, {**general, "algorithm": vouched, "init": "scratch"})
+        config = build(cls, {**general, "algorithm": method_name, "init": "scratch"})
         networks.require_cached(config.backbone)
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]

@@ -79,8 +79,8 @@ def _vouched_kinds(options: ReproduceOptions, original: Original) -> dict[str, s
     A file that a server names is never imported.
     """
     where, config = f"run {original.id}", original.config
-    algorithm = algorithms.REGISTRY.vouched(config.get("algorithm"), options.algorithm, where)
-    suite = suites.REGISTRY.vouched(config.get("suite", Config.suite), options.suite, where)
+    algorithm = algorithms.REGISTRY.name_to_load(config.get("algorithm"), options.algorithm, where)
+    suite = suites.REGISTRY.name_to_load(config.get("suite", Config.suite), options.suite, where)
     return {"algorithm": algorithm, "suite": suite}
 
 

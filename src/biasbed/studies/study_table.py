@@ -219,11 +219,11 @@ def require_named_code(table: StudyTable, named: Sequence[str] | Literal["auto"]
     if not table.chosen_by:
         return table
     where, names = f"the sweep '{table.chosen_by['study']}'", dict.fromkeys(table.methods.values())
-    table = replace(table, suite=suites.REGISTRY.vouched(table.suite, suite, where))
+    table = replace(table, suite=suites.REGISTRY.name_to_load(table.suite, suite, where))
     if named == "auto":
-        remedy = f"algorithms={','.join(map(algorithms.REGISTRY.by_hand, names))}"
+        remedy = f"algorithms={','.join(map(algorithms.REGISTRY.spell_for_user, names))}"
         for name in names:
-            algorithms.REGISTRY.vouched(name, "auto", where, remedy)
+            algorithms.REGISTRY.name_to_load(name, "auto", where, remedy)
         return table
     by_identifier = {algorithms.identifier(name): name for name in named}
     rows = dict(table.rows)
