@@ -27,11 +27,11 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections.averages import average, average_rows
 from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool
-from biasbed.analysis.selection.published import _shared
+from biasbed.analysis.selection.published import _find_shared_sets
 from biasbed.errors import Failure
 from biasbed.published import cells, sweeps
 from biasbed.published.sweep_runs import import_sweep
-from biasbed.published.sweeps import SweepJob, identifier
+from biasbed.published.sweeps import SweepJob, match_name
 from helpers.commands import ROOT
 from helpers.sizes import without_sizes
 from helpers.sweep_store import SweepStore, of_csv
@@ -88,7 +88,7 @@ def results(stores: dict[str, RunStore]) -> Iterator[Results]:
 
 
 def column(row: dict[str, str], env: str) -> str:
-    data = identifier(row["dataset"], DOMAINS)
+    data = match_name(row["dataset"], DOMAINS)
     return f"{data}-{DOMAINS[data][int(env)]}"
 
 
@@ -125,7 +125,7 @@ def test_tables_are_those_of_the_original(results: Results, name: str, rule: str
     assert expected
     for row in expected:
         dataset = (
-            identifier(row["dataset"], DOMAINS)
+            match_name(row["dataset"], DOMAINS)
             if row["test_env"].startswith("average")
             else column(row, row["test_env"])
         )
@@ -171,7 +171,7 @@ def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore])
     """Domain by domain; how many classes and images there are a sweep does not tell."""
     counted, _ = split_evidence([read_run(run) for run in stores["synthetic_sweep"].runs("trial")])
     of_cells = cells_of(counted, with_protocols(stores["synthetic_sweep"], counted)[1])
-    shared, notes = _shared(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
+    shared, notes = _find_shared_sets(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
     assert [ours.name for ours, _ in shared] == [theirs.name for _, theirs in shared]
     assert len(shared) == 7
     assert not notes
