@@ -1,4 +1,7 @@
-"""Limits of a design: the differences that k algorithms on N sets can show, whatever the scores are."""
+"""Critical difference of the Nemenyi test, and the fewest sets and runs that can show anything, whatever the scores.
+
+Answers: How large is the critical difference, and on how few sets is no outcome significant?
+"""
 
 from __future__ import annotations
 
