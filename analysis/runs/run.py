@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -107,6 +107,15 @@ class Run:
 def distinct(runs: Iterable[Run], name: str) -> list[str]:
     """Return the sorted distinct values of a field of the runs."""
     return sorted(set(map(attrgetter(name), runs)))
+
+
+def runs_by_row(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
+    """Return row -> its runs that count on a cell, sorted by row. cells: of all columns."""
+    rows: dict[str, list[Run]] = {}
+    for run in runs:
+        if cell in run.among(cells):
+            rows.setdefault(run.algorithm, []).append(run)
+    return dict(sorted(rows.items()))
 
 
 def group_runs(runs: Iterable[Run], name: str) -> dict[Any, list[Run]]:

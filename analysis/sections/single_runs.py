@@ -27,7 +27,7 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.report.verdicts import main_comparison
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.runs.run import Collection, Run, runs_by_row
 from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
 from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import exact, over_images
@@ -118,10 +118,10 @@ def compare_single_runs(
     The first run of a row stands for it. Nothing is compared in a search, whose trials are no rows. selected:
     `select.SELECTED_COLUMNS`, which say at which steps decisions are taken.
     """
-    compared: list[tuple[Column, dict[str, tuple[Run, ...]]]] = []
+    compared: list[tuple[Column, dict[str, list[Run]]]] = []
     if not collection.is_search:
         cells = [column.cell for column in sets]
-        rows_by_cell = {cell: _rows_of(cell, collection, cells) for cell in dict.fromkeys(cells)}
+        rows_by_cell = {cell: runs_by_row(collection.unpublished, cell, cells) for cell in dict.fromkeys(cells)}
         for column in sets:
             rows = rows_by_cell[column.cell]
             if _pairs_to_compare(rows, options.control_name):
@@ -148,19 +148,7 @@ def compare_single_runs(
     return ComparedOverImages(table, tuple(left_out), images)
 
 
-def _rows_of(cell: str, collection: Collection, cells: Sequence[str]) -> dict[str, tuple[Run, ...]]:
-    """Return row -> its runs on a cell, sorted by row, without published runs, which have no decisions.
-
-    cells: of all columns.
-    """
-    rows: dict[str, list[Run]] = {}
-    for run in collection.unpublished:
-        if cell in run.among(cells):
-            rows.setdefault(run.algorithm, []).append(run)
-    return {name: tuple(rows[name]) for name in sorted(rows)}
-
-
-def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str | None) -> list[tuple[str, str]]:
+def _pairs_to_compare(rows: Mapping[str, Sequence[Run]], control: str | None) -> list[tuple[str, str]]:
     """Return the pairs of rows of which one at least has a single run; with a control only its own."""
     if control is not None and control not in rows:
         return []
@@ -171,7 +159,7 @@ def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str | None) 
 def _fetch_answers(
     decisions: DecisionReader,
     column: Column,
-    rows: Mapping[str, tuple[Run, ...]],
+    rows: Mapping[str, Sequence[Run]],
     steps: Mapping[tuple[str, str], int | None],
     progress: ProgressBar,
 ) -> tuple[dict[str, ImageAnswers], dict[str, str]]:
@@ -203,7 +191,7 @@ def _list_reasons(dataset: str, reasons: Mapping[str, str], num_rows: int) -> li
 
 
 def _compare_pairs(
-    column: Column, rows: Mapping[str, tuple[Run, ...]], answers: Mapping[str, ImageAnswers], options: AnalyzeOptions
+    column: Column, rows: Mapping[str, Sequence[Run]], answers: Mapping[str, ImageAnswers], options: AnalyzeOptions
 ) -> tuple[list[dict[str, object]], list[str]]:
     """Return `COLUMNS` for each pair on a set, without what is corrected over all; and why pairs can't be compared."""
     lines: list[dict[str, object]] = []

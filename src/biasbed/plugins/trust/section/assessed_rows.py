@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,7 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.runs.run import Collection, Run, runs_by_row
 from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import per_set
 from biasbed.errors import Failure
@@ -96,7 +96,7 @@ def assess_rows(
     group_lines: list[dict[str, Any]] = []
     with ProgressBar(len(runs) * (len(sets) + 1) if runs else 0, "file of scores") as progress:
         for cell in cells if runs else ():
-            rows = _runs_by_row(runs, cell, cells)
+            rows = runs_by_row(runs, cell, cells)
             for dataset, column in _assessed_sets(reader, rows, [column for column in sets if column.cell == cell]):
                 scored = _measure_rows(reader, rows, dataset, column, progress)
                 about = {"dataset": dataset, "cell": cell}
@@ -115,15 +115,6 @@ def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, cal
         names.update(dict.fromkeys([*protocol.validation_sets, *(member.name for member in protocol.sets)]))
     problem = "there is no such set" if runs else "no run stores scores (scores.keep=fp16 does)"
     refuse_unknown(calibrate, ["auto", *names], f"calibrate={calibrate}: {problem}")
-
-
-def _runs_by_row(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
-    """Return the runs that count on a cell, by row in the order of names."""
-    rows: dict[str, list[Run]] = {}
-    for run in runs:
-        if cell in run.among(cells):
-            rows.setdefault(run.algorithm, []).append(run)
-    return dict(sorted(rows.items()))
 
 
 class _AssessedSet(NamedTuple):
