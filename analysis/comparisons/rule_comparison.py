@@ -175,10 +175,10 @@ def _score_other(name: str, compared: RuleComparison) -> RuleScores:
     if empty:
         reason = f"{len(empty)} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, skipped=reason)
-    return replace(scores, runs=_compared(scores.runs), reduced=_compared(scores.reduced))
+    return replace(scores, runs=_compared_columns(scores.runs), reduced=_compared_columns(scores.reduced))
 
 
-def _compared(runs: pd.DataFrame) -> pd.DataFrame:
+def _compared_columns(runs: pd.DataFrame) -> pd.DataFrame:
     """Return only the columns of a run table by which rules are compared: a process has to send what it returns."""
     return runs[[name for name in runs if name in COMPARED]]
 
@@ -223,12 +223,12 @@ def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.Dat
             continue
         frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.needs, skipped="")
         if oracle is not None:
-            frame = frame.merge(_gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left")
+            frame = frame.merge(_gaps_to_oracle(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left")
         frames.append(frame)
     return pd.concat([frame.reindex(columns=list(COLUMNS)) for frame in frames], ignore_index=True)
 
 
-def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
+def _gaps_to_oracle(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
     """Return gap and gap_std (`compare_rules`) by algorithm and set. sign: -1 for sets on which less is better."""
     keys = ["algorithm", "dataset", "replicate"]
     chosen = oracle.drop(published_means(oracle).index)  # their best epochs are not known
@@ -259,7 +259,7 @@ def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Win
         if not chosen.pool.is_search:
             continue
         values = {}
-        for measure, column in _measures_of(chosen).items():
+        for measure, column in _columns_by_measure(chosen).items():
             values[measure] = column.scale * chosen.candidate.history.mean(column.metric, chosen.steps)
             if column.higher_is_better:
                 digits[measure] = column.digits
@@ -269,7 +269,7 @@ def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Win
     return Winners(frame, tuple(settings), tuple(names), digits)
 
 
-def _measures_of(chosen: ChosenRun) -> dict[str, Column]:
+def _columns_by_measure(chosen: ChosenRun) -> dict[str, Column]:
     """Return the column with each measure of its set: the headline, further ones and those that are derived."""
     column = chosen.column
     derived = [d.measure for d in chosen.protocol.derived if (d.phase, d.name) == ("test", column.set_record.name)]

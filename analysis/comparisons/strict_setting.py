@@ -39,14 +39,14 @@ def find_overlaps(runs: Iterable[Run], sets: Sequence[Column]) -> Overlaps:
             rows_by_kind.setdefault(kind, set()).add(run.algorithm)
     overlaps = {}
     for column in sets:
-        kinds = dict.fromkeys(map(_kind, column.set_record.conditions))
+        kinds = dict.fromkeys(map(_kind_of_condition, column.set_record.conditions))
         resembled = {kind: tuple(sorted(rows_by_kind[kind])) for kind in kinds if kind in rows_by_kind}
         if resembled:
             overlaps[column.name] = resembled
     return overlaps
 
 
-def _kind(condition: str) -> str:
+def _kind_of_condition(condition: str) -> str:
     """Return the kind of a condition: `fog` for `fog-3`."""
     return condition.rpartition("-")[0] or condition
 
@@ -61,7 +61,7 @@ def rescore_without(runs: pd.DataFrame, selected: Selected, overlaps: Overlaps) 
         column = chosen.column
         if column.name in overlaps:
             derivations = _derivations_without(column, chosen.protocol, overlaps[column.name])
-            value = _mean(chosen.candidate.history, chosen.steps, derivations)
+            value = _mean_over_steps(chosen.candidate.history, chosen.steps, derivations)
             rescored[chosen.candidate.run.id, column.name] = value * column.scale
     scores = runs["score"].copy()
     touched = runs.loc[runs["dataset"].isin(list(overlaps)), ["run_id", "dataset"]]
@@ -77,7 +77,9 @@ def _derivations_without(column: Column, protocol: record.Protocol, kinds: Colle
     metric, set_name = str(column.metric), column.set_record.name
     kind_by_metric = {}
     for condition in column.set_record.conditions:
-        kind_by_metric[str(record.MetricName("test", record.BY_CONDITION, set_name, condition))] = _kind(condition)
+        kind_by_metric[str(record.MetricName("test", record.BY_CONDITION, set_name, condition))] = _kind_of_condition(
+            condition
+        )
     dropped = {name for name, kind in kind_by_metric.items() if kind in kinds}
     if metric == f"test/accuracy/{set_name}":  # the mean over conditions, as each shows the same images
         kept = tuple(name for name in kind_by_metric if name not in dropped)
@@ -102,7 +104,7 @@ def _derivations_without(column: Column, protocol: record.Protocol, kinds: Colle
     return []
 
 
-def _mean(history: History, steps: Sequence[int], derivations: Sequence[record.Derived]) -> float:
+def _mean_over_steps(history: History, steps: Sequence[int], derivations: Sequence[record.Derived]) -> float:
     """Return the mean over the steps of the value that the last derivation gives; NaN without it or one of its inputs.
 
     An input is logged, or the value of a derivation before.

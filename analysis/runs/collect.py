@@ -27,8 +27,8 @@ from biasbed.analysis.runs.comparable import (
 from biasbed.analysis.runs.duplicates import duplicate_notes, first_of_each_key
 from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
-from biasbed.errors import Failure, UsageError, listed, shown
-from biasbed.settings import nearest
+from biasbed.errors import Failure, UsageError, shown
+from biasbed.settings import refuse_unknown
 from biasbed.system.commands import format_command
 from biasbed.system.strict import parse_int, parse_json
 
@@ -66,9 +66,9 @@ def read_run(run: Any) -> Run:
     tag = run.data.tags.get
     for name in NAMES:
         if len(tag(name, "")) > LONGEST_NAME:
-            raise _unreadable(name, tag(name), f"it has more than {LONGEST_NAME} characters")
+            raise _unreadable_tag(name, tag(name), f"it has more than {LONGEST_NAME} characters")
     if not re.search("[0-9]", tag(record.TRIAL, "0")):
-        raise _unreadable(record.TRIAL, tag(record.TRIAL), "it has no number")
+        raise _unreadable_tag(record.TRIAL, tag(record.TRIAL), "it has no number")
     return Run(
         id=run.info.run_id,
         name=run.info.run_name or run.info.run_id,
@@ -91,8 +91,8 @@ def read_run(run: Any) -> Run:
         data_fingerprint=tag(record.DATA_FINGERPRINT, ""),
         code_hash=tag(record.CODE_HASH, ""),
         tested=tag(record.TESTED, ""),
-        needs=_split(tag(record.NEEDS, "")),
-        provides=_split(tag(record.PROVIDES, "")),
+        needs=_split_names(tag(record.NEEDS, "")),
+        provides=_split_names(tag(record.PROVIDES, "")),
         repeat=tag(record.REPEAT, ""),
         space=tag(record.SPACE, ""),
         trial=tag(record.TRIAL, ""),
@@ -100,33 +100,33 @@ def read_run(run: Any) -> Run:
         git_commit=tag(record.GIT_COMMIT, ""),
         git_dirty=tag(record.GIT_DIRTY, ""),
         selection=tag(record.SELECTION, ""),
-        selection_n=_number(run, record.SELECTION_N),
+        selection_n=_read_number(run, record.SELECTION_N),
         source=tag(record.SOURCE, ""),
-        summary=_mapping(run, record.SUMMARY),
+        summary=_read_mapping(run, record.SUMMARY),
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
-        training_data=_mapping(run, record.TRAINING_DATA),
-        overlaps=_split(tag(record.OVERLAPS, "")),
+        training_data=_read_mapping(run, record.TRAINING_DATA),
+        overlaps=_split_names(tag(record.OVERLAPS, "")),
         weights=tag(record.WEIGHTS, ""),
-        init=_mapping(run, record.INIT),
-        method_facts=_mapping(run, record.METHOD_FACTS),
-        parameters=_number(run, record.PARAMETERS),
+        init=_read_mapping(run, record.INIT),
+        method_facts=_read_mapping(run, record.METHOD_FACTS),
+        parameters=_read_number(run, record.PARAMETERS),
         images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         is_quick=bool(tag(record.QUICK, "")),
         config=parameters(run),
     )
 
 
-def _number(run: Any, name: str) -> int:
+def _read_number(run: Any, name: str) -> int:
     """Return the number in a tag; 0 without the tag."""
     text = run.data.tags.get(name) or "0"
     try:
         return parse_int(text, 0)
     except ValueError as error:
-        raise _unreadable(name, text, str(error)) from None
+        raise _unreadable_tag(name, text, str(error)) from None
 
 
-def _mapping(run: Any, name: str) -> dict[str, Any]:
+def _read_mapping(run: Any, name: str) -> dict[str, Any]:
     """Return the JSON object in a tag, whose values are numbers or texts; empty without the tag."""
     text = run.data.tags.get(name)
     if not text:
@@ -134,18 +134,18 @@ def _mapping(run: Any, name: str) -> dict[str, Any]:
     try:
         values = parse_json(text)
     except ValueError as error:
-        raise _unreadable(name, text, str(error)) from None
+        raise _unreadable_tag(name, text, str(error)) from None
     kinds = int | float if name == record.TRAINING_DATA else str | int | float | None
     if not isinstance(values, dict) or not all(isinstance(value, kinds) for value in values.values()):
-        raise _unreadable(name, text, "it should be an object of plain values")
+        raise _unreadable_tag(name, text, "it should be an object of plain values")
     return values
 
 
-def _unreadable(name: str, text: str, reason: str) -> ValueError:
+def _unreadable_tag(name: str, text: str, reason: str) -> ValueError:
     return ValueError(f"{name}={shown(text, 30)}: {shown(reason, 100)}")
 
 
-def _split(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     """Return the names in a tag, which are separated by commas."""
     return frozenset(filter(None, text.split(",")))
 
@@ -157,9 +157,9 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     names that no run has, or if several things could be analysed; Failure if there is nothing to analyse, or if the
     runs of one row are inconsistent.
     """
-    mlflow_runs, all_runs, unreadable = _read_all(store, options)
-    runs, scope_notes = _in_scope(store, all_runs, options)
-    unfinished = _unfinished(all_runs, runs)
+    mlflow_runs, all_runs, unreadable = _read_all_runs(store, options)
+    runs, scope_notes = _select_study(store, all_runs, options)
+    unfinished = _find_unfinished(all_runs, runs)
     if "unfinished" in options.allow:
         runs, unfinished = [*runs, *unfinished], []
     runs, protocols, protocol_notes = with_protocols(store, runs)
@@ -216,7 +216,7 @@ def _is_selected(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -
 TRAINED, SEARCHED = ("train", "published"), ("trial",)  # kinds of runs
 
 
-def _read_all(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
+def _read_all_runs(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
     """Return the MLflow runs that the options may select, by id; the same runs as they are read; and notes.
 
     Trials, of which there may be thousands, are read only if no other run fits.
@@ -239,7 +239,7 @@ def _makes_trials_needless(run: Run, study: str) -> bool:
     return study == "auto" or (run.study == study and run.kind in TRAINED)
 
 
-def _unfinished(all_runs: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
+def _find_unfinished(all_runs: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
     """Return the last attempt of each training in the studies of `finished` that never finished, one per run key."""
     finished_keys = {run.run_key for run in finished}
     studies = {(run.kind, run.suite, run.study) for run in finished}
@@ -252,10 +252,10 @@ def _unfinished(all_runs: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
     return list(last_attempts.values())
 
 
-def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
+def _select_study(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
     """Return the finished runs of the one study that the options select, and notes on the other runs.
 
-    Of the runs that fit, those count that `_of_first_kind` chooses. Raises UsageError if they belong to several
+    Of the runs that fit, those count that `_choose_kind` chooses. Raises UsageError if they belong to several
     studies, Failure if no run has finished.
     """
     finished: list[Run] = []
@@ -266,27 +266,27 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
         elif run.finished:
             unnamed.append(run)
     if not finished:
-        raise Failure(*_nothing_there(store, runs))
+        raise Failure(*_describe_nothing(store, runs))
     notes = []
     if unnamed:
         notes.append(f"left out, for they name no algorithm or protocol: {len(unnamed)} run(s) ({unnamed[0].id} ...)")
-    fitting = _matching(finished, "suite", options.suite, runs)
-    fitting = _matching(fitting, "study", options.study, runs)
-    fitting = _matching(fitting, "protocol", options.protocol, runs)
+    fitting = _filter_runs(finished, "suite", options.suite, runs)
+    fitting = _filter_runs(fitting, "study", options.study, runs)
+    fitting = _filter_runs(fitting, "protocol", options.protocol, runs)
     by_kind = group_runs(fitting, "kind")
     if "train" in by_kind:  # published numbers are analysed only if the study is named
         for study in distinct(by_kind.get("published", []), "study"):
             command = format_command("analyze", {"study": study}, is_for_others=True)
             notes.append(f"published results are there too; for these: {command}")
-    notes += _tested_elsewhere([run for run in fitting if run.kind in TESTED], finished)
-    chosen = _of_first_kind(fitting)
+    notes += _note_tests_elsewhere([run for run in fitting if run.kind in TESTED], finished)
+    chosen = _choose_kind(fitting)
     scopes = Counter(run.scope for run in chosen)
     if len({(scope.suite, scope.study) for scope in scopes}) > 1:
         raise UsageError(*list_scopes(store, chosen, scopes))
     return chosen, notes
 
 
-def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[str]:
+def _note_tests_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[str]:
     """Return a note on further tests of these models, which are in tables of their own: of another suite or study."""
     scopes = {run.scope for run in tested}
     models = {(run.algorithm, run.weights) for run in tested if run.weights}
@@ -301,7 +301,7 @@ def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[st
     return [f"other tests of {names} are in tables of their own (suites: {suites})"]
 
 
-def _of_first_kind(runs: Sequence[Run]) -> list[Run]:
+def _choose_kind(runs: Sequence[Run]) -> list[Run]:
     """Return the trainings, else the published runs, else the trials of a search, else the models that were tested.
 
     Models that were tested in the study of the trainings or trials count beside these.
@@ -316,7 +316,7 @@ def _of_first_kind(runs: Sequence[Run]) -> list[Run]:
     return [*trained, *tested_beside] or published or tested
 
 
-def _matching(runs: list[Run], name: str, value: str, all_runs: Sequence[Run]) -> list[Run]:
+def _filter_runs(runs: list[Run], name: str, value: str, all_runs: Sequence[Run]) -> list[Run]:
     """Return the runs with this suite, study or protocol; all of them for `auto`.
 
     A protocol may be given by its first digits. Raises UsageError if no run has the value. all_runs: with unfinished
@@ -332,11 +332,11 @@ def _matching(runs: list[Run], name: str, value: str, all_runs: Sequence[Run]) -
         message = f"{name}={value}: no finished run has it"
         if unfinished:
             message += f" ({len(unfinished)} unfinished or failed)"
-        raise UsageError(message + nearest(value, distinct(runs, name)))
+        refuse_unknown(value, distinct(runs, name), message)
     return matching
 
 
-def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
+def _describe_nothing(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the lines of the message if no run has finished: what there is, and how to get runs."""
     statuses = Counter(run.status.lower() for run in sorted(runs, key=attrgetter("status")))
     counts = ", ".join(f"{number} {status}" for status, number in statuses.items())
@@ -360,11 +360,8 @@ def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
         raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
     present = distinct(runs, "algorithm")
     for name in names:
-        if name not in present:
-            raise UsageError(
-                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, present)}; "
-                f"to train it: {format_command('train', {'algorithm': name})}"
-            )
+        problem = f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'"
+        refuse_unknown(name, present, f"{problem}; to train it: {format_command('train', {'algorithm': name})}")
     return [run for run in runs if run.algorithm in names]
 
 
@@ -377,10 +374,7 @@ def _select_seeds(runs: list[Run], seeds: Sequence[str] | str) -> tuple[list[Run
         return runs, []
     present = sorted(distinct(runs, "seed"), key=len)  # 2 before 10
     for seed in seeds:
-        if seed not in present:
-            raise UsageError(
-                f"seeds={','.join(seeds)}: no finished run has the seed {seed}; there are {listed(present)}"
-            )
+        refuse_unknown(seed, present, f"seeds={','.join(seeds)}: no finished run has the seed {seed}")
     selected = [run for run in runs if run.seed in seeds]
     lost = sorted({*distinct(runs, "algorithm")} - {*distinct(selected, "algorithm")})
     if not lost:

@@ -28,7 +28,7 @@ def select_comparable(
     trained ones of their study. Raises UsageError if several tables, or several protocols in one row, remain.
     """
     tested = {name: protocol.tested for name, protocol in protocols.items()}  # hashed once, as there may be many runs
-    runs, notes = _with_tested(runs, tested)
+    runs, notes = _add_comparable_models(runs, tested)
     tests_of_cells = {(run.cell, tested[run.protocol]) for run in runs}
     has_one_test = len(tests_of_cells) == len({run.cell for run in runs})
     protocols_of_rows = {(run.row_and_cell, run.protocol) for run in runs}
@@ -41,7 +41,7 @@ def select_comparable(
     return runs, notes
 
 
-def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run], list[str]]:
+def _add_comparable_models(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run], list[str]]:
     """Return the trained runs and the tested models that are comparable to them, and notes on the other tested models.
 
     A tested model counts on its own cell if some run is trained on it, else on every cell whose columns it was tested
@@ -108,14 +108,14 @@ def cells_of(runs: Sequence[Run], protocols: Mapping[str, record.Protocol]) -> t
     """
     by_cell = group_runs([run for run in runs if run.kind not in TESTED] or runs, "cell")
     cells = []
-    for name in sorted(by_cell, key=lambda cell: (_natural(cell), cell)):
+    for name in sorted(by_cell, key=lambda cell: (_natural_key(cell), cell)):
         first = by_cell[name][0]
         provides = frozenset[str]().union(*(run.provides for run in by_cell[name]))
         cells.append(TrainedOn(name, protocols[first.protocol], first.held_out, provides))
     return tuple(cells)
 
 
-def _natural(name: str) -> tuple[tuple[str, int], ...]:
+def _natural_key(name: str) -> tuple[tuple[str, int], ...]:
     """Return the sort key of a name: its words, each with the number after it, or -1."""
     return tuple((word, int(digits or -1)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", name))
 
@@ -178,12 +178,14 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
         arguments = {"suite": scope.suite, "study": scope.study}
         if sum((s.suite, s.study) == (scope.suite, scope.study) for s in scopes) > 1:
             arguments["protocol"] = scope.protocol
-        lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
+        lines.append(
+            f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe_tests(store, of_scope)}"
+        )
         lines.append(f"    {format_command('analyze', arguments)}")
     return lines
 
 
-def _describe(store: RunStore, runs: Sequence[Run]) -> str:
+def _describe_tests(store: RunStore, runs: Sequence[Run]) -> str:
     """Return what runs of one protocol are trained and tested on, or why that can't be read."""
     try:
         protocol = read_protocol(store, runs[0].protocol, runs)

@@ -23,8 +23,8 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
     """Return notes on what differs between compared runs. Raises Failure for differences that are not in `allow`."""
     differences: list[Irregularity] = []
     for row_and_cell, same in sorted(group_runs(runs, "row_and_cell").items()):
-        differences += _differences(" on ".join(filter(None, row_and_cell)), same)
-    differences += _tested_differently(runs)
+        differences += _find_differences(" on ".join(filter(None, row_and_cell)), same)
+    differences += _find_other_tests(runs)
     refused = [difference for difference in differences if difference.allowance not in allow]
     if refused:
         names = ",".join(sorted({difference.allowance for difference in refused}.union(allow)))
@@ -77,26 +77,26 @@ def _commit_notes(runs: Sequence[Run]) -> list[str]:
     return [f"the runs come from {len(commits)} states of the repository: {listed}"]
 
 
-def _differences(title: str, runs: Sequence[Run]) -> list[Irregularity]:
+def _find_differences(title: str, runs: Sequence[Run]) -> list[Irregularity]:
     """Return the differences between the runs of one row on one cell."""
     differences = []
     by_data = group_sorted(runs, "data_fingerprint")
     if len(by_data) > 1:
-        differences.append(_irregularity(title, "images differ", "different_data", by_data))
+        differences.append(_make_irregularity(title, "images differ", "different_data", by_data))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
         # The trials of a search differ by design; their search spaces must not.
         by_config = group_sorted(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
-            settings = _settings(by_config)
-            differences.append(_irregularity(title, "settings differ", "different_config", by_config, *settings))
+            settings = _list_differing_settings(by_config)
+            differences.append(_make_irregularity(title, "settings differ", "different_config", by_config, *settings))
     by_code = group_sorted(runs, "code_hash")
     if len(by_code) > 1:
-        differences.append(_irregularity(title, "code differs", "different_code", by_code))
+        differences.append(_make_irregularity(title, "code differs", "different_code", by_code))
     return differences
 
 
-def _tested_differently(runs: Sequence[Run]) -> list[Irregularity]:
+def _find_other_tests(runs: Sequence[Run]) -> list[Irregularity]:
     """Return the cells on which rows were tested on different images, which published runs don't tell."""
     differences = []
     cells = distinct(runs, "cell")
@@ -105,15 +105,15 @@ def _tested_differently(runs: Sequence[Run]) -> list[Irregularity]:
         groups = group_sorted(tested, "tested")
         if len(groups) > 1:
             subject = "the images that are tested differ"
-            differences.append(_irregularity(cell or "all rows", subject, "different_data", groups))
+            differences.append(_make_irregularity(cell or "all rows", subject, "different_data", groups))
     return differences
 
 
-def _irregularity(
+def _make_irregularity(
     title: str, difference: str, allowance: str, groups: Mapping[str, Sequence[Run]], *further_lines: str
 ) -> Irregularity:
     """Return a difference with its text. title: row and cell. groups: runs by the value in which they differ."""
-    return Irregularity(allowance, (f"  {title}: {difference} [{allowance}]: {_groups(groups)}", *further_lines))
+    return Irregularity(allowance, (f"  {title}: {difference} [{allowance}]: {_list_groups(groups)}", *further_lines))
 
 
 def group_sorted(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
@@ -121,7 +121,7 @@ def group_sorted(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
     return dict(sorted(group_runs(runs, name).items()))
 
 
-def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
+def _list_groups(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return the text `1a2b3c4d: 2 runs (id, id); ...`."""
     parts = []
     for name, runs in groups.items():
@@ -130,7 +130,7 @@ def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
     return "; ".join(parts)
 
 
-def _settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+def _list_differing_settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return a line with the settings that agree within each group and differ between groups, if there are any."""
     names: set[str] = set()
     for runs in groups.values():

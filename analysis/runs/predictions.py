@@ -65,7 +65,7 @@ class TrackedDecisions:
         is_tested = run.kind in TESTED
         has_file = False
         for name in record.PREDICTION_EPOCHS[-1:] if is_tested else record.PREDICTION_EPOCHS:
-            decisions = self._read(run.id, record.predictions_file(dataset, name))
+            decisions = self._read_once(run.id, record.predictions_file(dataset, name))
             if decisions is None:
                 continue
             has_file = True
@@ -84,13 +84,13 @@ class TrackedDecisions:
             return []
         return list(csv.DictReader(io.StringIO(content.decode(errors="replace"))))
 
-    def _read(self, run_id: str, name: str) -> Decisions | None:
+    def _read_once(self, run_id: str, name: str) -> Decisions | None:
         """Return a file's decisions; None if the run has no such file. Those used last are kept, up to `MOST_BYTES`."""
         key = run_id, name
         if key in self._kept:
             self._kept[key] = self._kept.pop(key)  # now the last one
             return self._kept[key]
-        decisions = self._fetch(run_id, name)
+        decisions = self._read_from_store(run_id, name)
         size = _num_bytes(decisions)
         while size and self._kept and self._num_bytes + size > MOST_BYTES:
             oldest = next(iter(self._kept))
@@ -99,7 +99,7 @@ class TrackedDecisions:
         self._num_bytes += size
         return decisions
 
-    def _fetch(self, run_id: str, name: str) -> Decisions | None:
+    def _read_from_store(self, run_id: str, name: str) -> Decisions | None:
         """Read a file from the store; None if the run has no such file. Raises Failure if it can't be read."""
         content = self.store.file(run_id, name)
         try:

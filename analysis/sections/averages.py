@@ -120,7 +120,7 @@ def deviation_table(
                 if epoch_scores is not None:
                     scores_of_runs.append(epoch_scores)
             if scores_of_runs and not any(math.isnan(of_run.std) for of_run in scores_of_runs):
-                pooled = _pool(scores_of_runs, column.scale)
+                pooled = _pool_deviations(scores_of_runs, column.scale)
                 rows.append((algorithm, column.name, *pooled, len(scores_of_runs), n))
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
@@ -139,7 +139,7 @@ def _epoch_scores(run: Run, history: History, tested: record.SetRecord, rule: Ru
     return EpochScores(math.fsum(values) / len(values), statistics.pstdev(values))
 
 
-def _pool(runs: Sequence[EpochScores], scale: float) -> tuple[float, ...]:
+def _pool_deviations(runs: Sequence[EpochScores], scale: float) -> tuple[float, ...]:
     """Return mean and deviations between runs, over epochs, and pooled, each times the scale."""
     means = [run.mean for run in runs]
     within = math.fsum(run.std**2 for run in runs) / len(runs)

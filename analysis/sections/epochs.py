@@ -32,7 +32,7 @@ class Epochs(Section[bool]):
     title = "Over training"
 
     def compute(self, analysis: Analysis) -> bool:
-        return any(len(values.curve) > 1 for values in _curves(analysis))
+        return any(len(values.curve) > 1 for values in _tested_curves(analysis))
 
     def show(self, data: bool, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         if data:
@@ -58,7 +58,7 @@ class _TestedCurve(NamedTuple):
     curve: Mapping[int, float]  # step -> stored value
 
 
-def _curves(analysis: Analysis) -> Iterator[_TestedCurve]:
+def _tested_curves(analysis: Analysis) -> Iterator[_TestedCurve]:
     """Yield the curve of every run on every column of its cells. Published runs are left out if there are others."""
     collection, cells = analysis.collection, [column.cell for column in analysis.columns]
     for run in collection.unpublished or collection.runs:
@@ -73,7 +73,7 @@ def curve_table(analysis: Analysis) -> pd.DataFrame:
 
     There may be millions of rows, so names are categories.
     """
-    tested = list(_curves(analysis))
+    tested = list(_tested_curves(analysis))
     names = ["algorithm", "run_id", "dataset"]
     identities = [(run.algorithm, run.id, column.name, column.scale) for run, column, _ in tested]
     table = pd.DataFrame(identities, columns=[*names, "scale"]).astype(dict.fromkeys(names, "category"))

@@ -172,17 +172,17 @@ def _compare_sides(ours: Side, theirs: Side, is_only_tested: bool) -> dict[str, 
 def published_side(column: Column, runs: Sequence[Run], histories: Mapping[str, History]) -> Side | None:
     """Return a paper's number on a column, computed from its runs or as printed; None if there is none."""
     curves = [histories[run.id].on(column.cell) for run in runs]
-    values = pd.Series([_last(history, column.headline, column) for history in curves]).dropna() * column.scale
+    values = pd.Series([_last_value(history, column.headline, column) for history in curves]).dropna() * column.scale
     if values.empty:
         return None
     mean, std = float(values.mean()), round(float(values.std()), DIGITS)
     if len(values) > 1 or not runs[0].summary:
         return Side(mean, std, len(values))
-    spread, number, rounding = (_last(curves[0], measure, column) for measure in measures.SUMMARY)
+    spread, number, rounding = (_last_value(curves[0], measure, column) for measure in measures.SUMMARY)
     return Side(mean, spread * column.scale, round(number), rounding * column.scale)
 
 
-def _last(history: History, measure: str, column: Column) -> float:
+def _last_value(history: History, measure: str, column: Column) -> float:
     """Return the last value of a measure of the column's set; NaN without any."""
     curves = [history.curve(name) for name in summary_metrics(column, measure)]
     return [math.nan, *next(filter(None, curves), curves[0]).values()][-1]

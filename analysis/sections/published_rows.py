@@ -50,7 +50,7 @@ class PublishedRowsBelow(Section[PublishedRows]):
             names += names_of(group.counted)
         rows = [run for run in paper.runs() if run.rule == analysis.rule.name and set(names) <= run.scores.keys()]
         of_study = {run.method for run in analysis.collection.runs}
-        rows.sort(key=lambda row: (_method(row) not in of_study, -_mean(row, names)))
+        rows.sort(key=lambda row: (_method_of(row) not in of_study, -_mean_of_columns(row, names)))
         return PublishedRows(paper, tuple(rows))
 
     def rows_below(self, analysis: Analysis) -> Iterator[RowBelow]:
@@ -63,44 +63,46 @@ class PublishedRowsBelow(Section[PublishedRows]):
         )
         column_groups = groups(analysis)
         for row in data.rows:
-            cells = _cells(column_groups, row, analysis.error)
+            cells = _row_cells(column_groups, row, analysis.error)
             yield RowBelow(f"{display_name(row.algorithm)}, published", cells, legend)
 
 
 PUBLISHED_ROWS = PublishedRowsBelow()
 
 
-def _method(row: PublishedRun) -> str:
+def _method_of(row: PublishedRun) -> str:
     return row.method or row.algorithm
 
 
-def _mean(row: PublishedRun, names: list[str]) -> float:
+def _mean_of_columns(row: PublishedRun, names: list[str]) -> float:
     return sum(row.scores[name] for name in names) / len(names)
 
 
-def _cells(column_groups: Sequence[ColumnGroup], row: PublishedRun, error: str) -> Mapping[Hashable, TableCell]:
+def _row_cells(column_groups: Sequence[ColumnGroup], row: PublishedRun, error: str) -> Mapping[Hashable, TableCell]:
     """Return a row's cells by column, and its plain mean by (`AVERAGE`, data set). error: kind of ± in the table."""
     cells: dict[Hashable, TableCell] = {}
     for group in column_groups:
         for column in group.columns:
             if column.name in row.scores:
-                value, spread = row.scores[column.name] * column.scale, _spread(row, column.name, error)
+                value, spread = row.scores[column.name] * column.scale, _spread_in_error(row, column.name, error)
                 text = f"±{spread * column.scale:.{column.digits}f}" if math.isfinite(spread) else ""
                 cells[column.name] = number_cell(value, column.digits, spread=text)
         if group.wide:
-            cells[AVERAGE, group.block] = _average(row, group)
+            cells[AVERAGE, group.block] = _average_cell(row, group)
     return cells
 
 
-def _average(row: PublishedRun, group: ColumnGroup) -> TableCell:
+def _average_cell(row: PublishedRun, group: ColumnGroup) -> TableCell:
     """Return the plain mean of a data set's domains; a dash if the paper lacks one."""
     column, names = group.counted[0], names_of(group.counted)
     if not set(names) <= row.scores.keys():
         return number_cell(math.nan)
-    return number_cell(round(_mean(row, names) * column.scale, DIGITS), column.digits)  # 86.15 is 86.2, as they print
+    return number_cell(
+        round(_mean_of_columns(row, names) * column.scale, DIGITS), column.digits
+    )  # 86.15 is 86.2, as they print
 
 
-def _spread(row: PublishedRun, name: str, error: str) -> float:
+def _spread_in_error(row: PublishedRun, name: str, error: str) -> float:
     """Return the spread of a printed mean in this kind of error; NaN if the paper has none."""
     deviation = row.further.get("std_over_runs", {}).get(name, math.nan)
     number = row.further.get("num_runs", {}).get(name, 0)

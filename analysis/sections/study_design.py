@@ -64,7 +64,7 @@ def describe(analysis: Analysis) -> list[str]:
     collection, run = analysis.collection, replicate_noun(analysis)
     published = len(collection.runs) - len(collection.unpublished)
     algorithms = f"{count(len(analysis.algorithms), 'algorithm')} ({listing(map(analysis.label, analysis.algorithms))})"
-    runs = f"{count_runs(analysis, analysis.algorithms)}, {_count_all(analysis)}"
+    runs = f"{count_runs(analysis, analysis.algorithms)}, {_count_all_runs(analysis)}"
     lines = [f"{algorithms} on {_name_sets(analysis)}, {runs}.", *_describe_replicates(analysis)]
     if collection.is_table:
         lines.append(f"An algorithm's score on a set is the mean over its {run}s.")
@@ -81,7 +81,7 @@ def describe(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _count_all(analysis: Analysis) -> str:
+def _count_all_runs(analysis: Analysis) -> str:
     """Return how many runs the analysis has in all, and how many of them were published."""
     collection = analysis.collection
     runs = [run for run in collection.runs if not run.summary]
@@ -184,14 +184,14 @@ def row_frame(analysis: Analysis) -> pd.DataFrame:
     settings = _differing_settings(runs_by_row_and_cell)
     lines = []
     for (algorithm, cell), runs in runs_by_row_and_cell.items():
-        line: dict[str, object] = {"algorithm": algorithm, "cell": cell, **_describe(analysis, runs)}
+        line: dict[str, object] = {"algorithm": algorithm, "cell": cell, **_describe_row(analysis, runs)}
         for name in settings:
             line[name] = join_values(run.config.get(name) for run in runs)
         lines.append(line)
     return pd.DataFrame(lines, columns=[*ROW_COLUMNS, *settings])
 
 
-def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
+def _describe_row(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
     """Return what the runs of one row and cell are, by the names of `HEADS`."""
     values: dict[str, list[object]] = {}
     speeds = []
@@ -201,7 +201,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         values.setdefault("start", []).append(run.init.get("start"))
         values.setdefault("weights", []).append(_weights_of(run))
         values.setdefault("seen", []).append(read_seen(run).text if run.kind != TABLE else "")
-        values.setdefault("training_data", []).append(_shares(run.training_data))
+        values.setdefault("training_data", []).append(_shares_text(run.training_data))
         values.setdefault("image_size", []).append(run.config.get("image_size"))
         for tested in analysis.collection.protocols[run.protocol].sets:
             values.setdefault("preprocessing", []).append(tested.preprocessing)
@@ -223,7 +223,7 @@ def _weights_of(run: Run) -> str:
     return ", ".join(part for part in (weights, f"texts {texts}" if texts else "") if part)
 
 
-def _shares(data: Mapping[str, float]) -> str:
+def _shares_text(data: Mapping[str, float]) -> str:
     """Return `train`, or `train 0.5, stylized 0.5`."""
     if len(data) == 1:
         return next(iter(data))

@@ -23,7 +23,7 @@ from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system.commands import format_command
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ def find(
     """
     if not options.with_published and options.compare == "none":
         return []
-    if collection.published:
-        raise UsageError("with_published and compare take your own runs: these are published results already")
-    if collection.part:
-        raise UsageError(f"with_published and compare take whole runs: these are {collection.part}")
+    if collection.published or collection.part:
+        kind = collection.part or "published results already"
+        raise UsageError(f"with_published and compare take whole runs of your own: these are {kind}")
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
     finished = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
     if not finished:
@@ -102,9 +101,9 @@ def find(
     for scope, runs in sorted(group_runs(finished, "scope").items()):
         by_rule = published_by_rule(runs, options.n)
         protocol = read_protocol(store, scope.protocol, runs)
-        shared, notes = _shared(sets, protocol, collection.cells)
+        shared, notes = _find_shared_sets(sets, protocol, collection.cells)
         if not {rule.name, ""} & set(by_rule):
-            problems.append(f"{scope.study} has the rules {_rules(runs)}, and yours is {rule.name}")
+            problems.append(f"{scope.study} has the rules {_list_rules(runs)}, and yours is {rule.name}")
         elif not shared:
             names = ", ".join(eval_set.name for eval_set in protocol.sets)
             problems.append("; ".join([f"{scope.study} has none of your sets ({names})", *notes]))
@@ -124,7 +123,7 @@ def find(
     return studies
 
 
-def _rules(runs: Iterable[Run]) -> str:
+def _list_rules(runs: Iterable[Run]) -> str:
     """Return the selection rules of published runs as text: `best_epoch and last_n with n=30`."""
     names = set()
     for run in runs:
@@ -143,7 +142,7 @@ def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
 # --- which sets are the same ------------------------------------------------------------------------------------------
 
 
-def _shared(
+def _find_shared_sets(
     columns: Sequence[Column], theirs: record.Protocol, cells: Sequence[TrainedOn]
 ) -> tuple[list[SharedSet], list[str]]:
     """Return the sets that the user's columns share with a paper, and notes on differences."""
@@ -162,8 +161,10 @@ def _shared(
             continue
         match = measured_by(match, column.headline, theirs) or match
         classes = {column.set_record.classes, match.set_record.classes} - {0}
-        if _kind(column) != _kind(match) or len(classes) > 1:
-            notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(match)} there")
+        if _comparable_kind(column) != _comparable_kind(match) or len(classes) > 1:
+            notes.append(
+                f"{column.name} is not compared: {_describe_measure(column)} here, {_describe_measure(match)} there"
+            )
             continue
         if match.images and column.images != match.images:
             notes.append(f"{column.name} has {column.images} images here and {match.images} there")
@@ -184,12 +185,12 @@ def _is_same(column: Column, printed: Column, names: set[str], is_only_held_out:
     return bool(names & {theirs.name, *theirs.aliases})
 
 
-def _kind(column: Column) -> tuple[str, str, bool]:
+def _comparable_kind(column: Column) -> tuple[str, str, bool]:
     """Return what two columns must agree in to be compared."""
     return column.headline, column.unit, column.higher_is_better
 
 
-def _described(column: Column) -> str:
+def _describe_measure(column: Column) -> str:
     """Return measure, unit and number of classes of a column as text."""
     text = column.headline
     if column.unit != measures.FRACTION:
@@ -227,7 +228,7 @@ def join(
             selected = [run for run in marked if _is_selected(run.algorithm, algorithms)]
             by_rule[rule] = (*by_rule.get(rule, ()), *selected)
     published = list(itertools.chain.from_iterable(by_rule.values()))
-    _check_names(distinct(published, "algorithm"), algorithms)
+    _refuse_unknown_rows(distinct(published, "algorithm"), algorithms)
     left_out = [column.name for column in sets if column.name not in shared]
     if left_out:
         notes.append(f"left out, for the published results don't have them: {', '.join(left_out)}")
@@ -257,13 +258,13 @@ def _is_selected(algorithm: str, algorithms: Sequence[str] | str) -> bool:
     return algorithms == "all" or algorithm in algorithms or unmarked in algorithms
 
 
-def _check_names(published: Sequence[str], algorithms: Sequence[str] | str) -> None:
+def _refuse_unknown_rows(published: Sequence[str], algorithms: Sequence[str] | str) -> None:
     """Raise UsageError if the option `algorithms` names a published row that is not there."""
     if algorithms == "all":
         return
     for name in algorithms:
-        if PUBLISHED_MARK in name and name not in published:
-            raise UsageError(f"algorithms={','.join(algorithms)}: no published '{name}'{nearest(name, published)}")
+        if PUBLISHED_MARK in name:
+            refuse_unknown(name, published, f"algorithms={','.join(algorithms)}: no published '{name}'")
 
 
 def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:

@@ -49,12 +49,10 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
 
     Raises UsageError if the rule is unknown, or not valid for the protocol.
     """
-    names = rule_names(protocol)
+    names = [valid for valid in rule_names(protocol) if valid in RULES]  # another version may have others
     if name not in names:
         advice = f"; valid: {', '.join(names)}" if name in RULES else nearest(name, names)
         raise UsageError(f"selection={name}: this protocol has no such rule{advice}, or <file>.py:<Class> of your own")
-    if name not in RULES:
-        raise UsageError(f"selection={name}: this version of biasbed does not know the rule; valid: {', '.join(RULES)}")
     rule: Rule = RULES.load(name)(protocol, n)
     return rule
 
@@ -155,7 +153,7 @@ def select(
     for pool in pools:
         column_by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         scales: dict[tuple[str, str], float] = {}  # (hash of a protocol, column) -> factor
-        for choice in _choices(rules, pool):
+        for choice in _choose_in_pool(rules, pool):
             candidate, column = pool.by_run[choice.run], column_by_set[choice.set]
             protocol_hash = candidate.run.protocol
             protocol = protocols[protocol_hash]
@@ -172,7 +170,7 @@ def select(
     return Selected(frame, tuple(missing), tuple(chosen))
 
 
-def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
+def _choose_in_pool(rules: Rules, pool: Pool) -> Iterator[Choice]:
     """Yield the last step of settled runs, which leave nothing to choose, then the rule's choices of the others."""
     to_choose = tuple(candidate for candidate in pool.candidates if not candidate.history.is_settled)
     for candidate in pool.candidates:
@@ -181,10 +179,10 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
                 yield Choice(candidate.run.id, eval_set.name, last_step(candidate.history, eval_set))
     if to_choose:
         rule = rules[to_choose[0].run.protocol, pool.cell]
-        yield from _check_choices(pool, list(rule.choices(dataclasses.replace(pool, candidates=to_choose))))
+        yield from _refuse_wrong_choices(pool, list(rule.choices(dataclasses.replace(pool, candidates=to_choose))))
 
 
-def _check_choices(pool: Pool, choices: Sequence[Choice]) -> Sequence[Choice]:
+def _refuse_wrong_choices(pool: Pool, choices: Sequence[Choice]) -> Sequence[Choice]:
     """Return the choices of a rule, which may be a user's.
 
     Raises Failure if a run is not in the pool, or if a run or step counts twice.

@@ -177,7 +177,7 @@ def test_load_takes_options_as_on_the_command_line(recorder: Recorder) -> None:
     recorder.train("third", 2)
     with pytest.raises(UsageError, match="unknown setting 'stduy'; did you mean 'study'"):
         load(recorder.uri, stduy="adhoc")
-    with pytest.raises(UsageError, match="seeds=7: no finished run has the seed 7; there are 0, 1, 2"):
+    with pytest.raises(UsageError, match="seeds=7: no finished run has the seed 7; valid: 0, 1, 2"):
         load(recorder.uri, seeds="7")
     analysis = load(recorder.uri, seeds=["0", "1"], bootstrap="200", n=1)
     assert "left out, for no run of theirs has these seeds: third" in analysis.notes

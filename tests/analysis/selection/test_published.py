@@ -115,7 +115,7 @@ def test_sets_of_other_classes_are_left_out_and_others_counted(beside: Recorder)
     changed = dataclasses.replace(theirs[2], classes=3)
     fewer = dataclasses.replace(theirs[3], images=799)
     ours = [Column(set_record.name, set_record) for set_record in (theirs[1], changed, fewer, make_protocol().sets[0])]
-    shared, notes = published._shared(ours, BIASBED.protocol, ())
+    shared, notes = published._find_shared_sets(ours, BIASBED.protocol, ())
     assert [column.name for column, _ in shared] == ["silhouette", "sketch"]
     assert notes == [
         "edge is not compared: accuracy of 3 classes here, accuracy of 16 classes there",
