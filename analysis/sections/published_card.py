@@ -32,7 +32,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 from biasbed.analysis.selection.pools import History
-from biasbed.analysis.selection.published import PublishedStudy, under
+from biasbed.analysis.selection.published import PublishedStudy, published_under
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure
 
@@ -130,7 +130,7 @@ def card_table(
         rows = []
         columns = {column.name: column for column in study.columns}
         for (algorithm, dataset), scores in run_table.groupby(["algorithm", "dataset"], sort=False)["score"]:
-            same = [run for run in under(study.by_rule, rule) if run.algorithm == algorithm]
+            same = [run for run in published_under(study.by_rule, rule) if run.algorithm == algorithm]
             theirs = published_side(columns[dataset], same, histories) if dataset in columns else None
             if theirs is None:
                 continue
@@ -140,7 +140,7 @@ def card_table(
         if rows:
             frames.append(with_verdicts(pd.DataFrame(rows).reindex(columns=list(CARD_COLUMNS)), alpha))
     if not frames:
-        published = itertools.chain.from_iterable(under(study.by_rule, rule) for study in studies)
+        published = itertools.chain.from_iterable(published_under(study.by_rule, rule) for study in studies)
         theirs_there = ", ".join(sorted({run.algorithm for run in published}))
         mine = ", ".join(sorted(run_table["algorithm"].unique()))
         raise Failure(

@@ -132,7 +132,7 @@ def _list_rules(runs: Iterable[Run]) -> str:
     return " and ".join(sorted(names))
 
 
-def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
+def published_under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
     """Return the published runs that count under a rule: those selected by it, and those whose paper names no rule."""
     if not rule:
         return tuple(by_rule.get("", ()))
@@ -269,7 +269,7 @@ def _refuse_unknown_rows(published: Sequence[str], algorithms: Sequence[str] | s
 
 def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
     """Return the runs that count under a rule: the user's, then the published ones."""
-    return (*collection.unpublished, *under(collection.published_by_rule, rule))
+    return (*collection.unpublished, *published_under(collection.published_by_rule, rule))
 
 
 def unprinted(collection: Collection, selected: Selected) -> list[tuple[str, str]]:
@@ -304,14 +304,14 @@ def unprinted_notes(cells: Iterable[tuple[str, str]], is_table: bool, label: Cal
     return notes
 
 
-def summaries(collection: Collection) -> tuple[str, ...]:
+def rows_of_printed_means(collection: Collection) -> tuple[str, ...]:
     """Return the rows of which only means were published, sorted."""
     return tuple(distinct((run for run in collection.runs if run.summary), "algorithm"))
 
 
 def summary_notes(collection: Collection, label: Callable[[str], str]) -> list[str]:
     """Return notes on the rows that are in no test over runs, since only their means were published."""
-    rows = summaries(collection)
+    rows = rows_of_printed_means(collection)
     if not rows:
         return []
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(map(label, rows))
