@@ -43,11 +43,11 @@ def find_averages(
             matches = max(matches, match_share(column, plain, lines))
         if matches < SHARE and kind != "sure":
             matches = max(matches, _match_of_part(column, plain, lines))
-        reason = _reason(column, path, kind, matches, len(siblings), paths, plain)
+        reason = _reason(path, kind, matches, len(siblings), {sibling: paths[sibling] for sibling in plain})
         if reason:
             leaves[column] = reason
             if kind == "sure" and 0 <= matches < 1 and _match_of_part(column, plain, lines) <= matches:
-                notes += _wrong_average(column, path, siblings, lines, matches)
+                notes += _wrong_average(column, path, siblings, lines)
     for column in plain:
         others = [sibling for sibling in plain if sibling != column and sibling not in leaves]
         is_measure = say.is_metric("".join(paths[column][-1:])) and not all(
@@ -73,20 +73,15 @@ def _without_shared_words(paths: Mapping[int, tuple[str, ...]]) -> dict[int, tup
 
 
 def _reason(
-    column: int,
-    path: tuple[str, ...],
-    kind: str,
-    matches: float,
-    num_siblings: int,
-    paths: Mapping[int, tuple[str, ...]],
-    plain: Sequence[int],
+    path: Sequence[str], kind: str, matches: float, num_siblings: int, paths: Mapping[int, tuple[str, ...]]
 ) -> str:
+    """Return why a column is an average; empty if it is none. paths: names above the columns that are none by name."""
     if num_siblings < 2:
         return ""
     if kind == "sure":
         return "an average by its name"
     if kind == "upper":
-        measures = {paths[sibling][-1] for sibling in plain}
+        measures = {plain[-1] for plain in paths.values()}
         return "an average by its name" if path[-1] in measures or matches >= SHARE else ""
     if matches >= SHARE:
         return "the mean of others"
@@ -94,7 +89,7 @@ def _reason(
         return "an average by its name"
     spoken = say.split_words(path[-1])
     rest = set(spoken) - say.AVERAGES
-    of_group = [sibling for sibling in plain if rest & set(say.split_words(paths[sibling][-1].partition("_")[0]))]
+    of_group = [plain for plain in paths.values() if rest & set(say.split_words(plain[-1].partition("_")[0]))]
     has_average = len(rest) < len(set(spoken)) and len(of_group) > 1
     is_total = spoken in (("overall",), ("total",), ("total", "score"), ("overall", "score"))
     return "an average by its name" if (is_total or has_average) and num_siblings > 2 else ""
@@ -121,16 +116,15 @@ def match_share(column: int, siblings: Sequence[int], lines: Sequence[Mapping[in
 
 
 def _wrong_average(
-    column: int, path: tuple[str, ...], siblings: Sequence[int], lines: Sequence[Mapping[int, float]], matches: float
+    column: int, path: Sequence[str], siblings: Sequence[int], lines: Sequence[Mapping[int, float]]
 ) -> list[str]:
     """Return a note on an average that is not the mean of what it should be the mean of."""
-    wrong = 0
-    example = ""
+    wrong, example = 0, ""
     for numbers in lines:
         others = [numbers[sibling] for sibling in siblings if sibling in numbers]
         if column in numbers and len(others) == len(siblings):
             mean = sum(others) / len(others)
-            if abs(numbers[column] - mean) > max(0.002 if max(map(abs, others)) <= 1 else 0.11, 0):
+            if abs(numbers[column] - mean) > (0.002 if max(map(abs, others)) <= 1 else 0.11):
                 wrong += 1
                 example = example or f"{numbers[column]:g} is printed, the mean is {mean:.2f}"
     name = " / ".join(path)
@@ -138,6 +132,7 @@ def _wrong_average(
 
 
 WINS, DIFFERENCE = "a count of wins", "a difference to another row"
+COUNTS_OF_WINS = {"wins", "losses", "ties", "winstieslosses", "winslosses", "wtl", "best", "numberofwins", "wintieloss"}
 BY_NUMBERS = (WINS, DIFFERENCE)  # reasons that a method's name may give: its numbers tell
 
 
@@ -149,17 +144,7 @@ def other_line(name: str) -> str:
         return "an average by its name"
     if say.is_rank(name):
         return "a rank"
-    if say.letters(name) in (
-        "wins",
-        "losses",
-        "ties",
-        "winstieslosses",
-        "winslosses",
-        "wtl",
-        "best",
-        "numberofwins",
-        "wintieloss",
-    ):
+    if say.letters(name) in COUNTS_OF_WINS:
         return WINS
     if name.lstrip().startswith("#") or re.match(r"(number|no\.?|num) of ", name.lower()):
         return "a count"

@@ -38,9 +38,7 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
     if option != "auto":
         return _said(option == "methods", f"rows={option}")
     head = say.letters(evidence.head)
-    if head in say.DATASETS and head not in say.METHODS:
-        return _said(False, "as the head of the first column says")
-    if head in say.METRICS:
+    if head in say.METRICS or (head in say.DATASETS and head not in say.METHODS):
         return _said(False, "as the head of the first column says")
     if head in say.METHODS and head != "name":
         return _said(True, "as the head of the first column says")
@@ -94,9 +92,8 @@ def _count(pattern: re.Pattern[str], names: Sequence[str]) -> int:
 
 def _by_numbers(evidence: Evidence) -> bool | None:
     """Return True if the columns are called by numbers, False if the lines are."""
-    columns, rows = (
-        all(re.fullmatch(r"[0-9.,]+", name) for name in names) for names in (evidence.leaves, evidence.rows)
-    )
+    columns = all(re.fullmatch(r"[0-9.,]+", name) for name in evidence.leaves)
+    rows = all(re.fullmatch(r"[0-9.,]+", name) for name in evidence.rows)
     return None if columns == rows else columns
 
 

@@ -180,10 +180,7 @@ def _say_blocks(blocks: Mapping[str, str]) -> str:
 
 
 def _spreads(
-    scores: Sequence[Score],
-    names: Mapping[tuple[str, str, str], str],
-    settings: ReaderSettings,
-    has_errors: bool,
+    scores: Sequence[Score], names: Mapping[tuple[str, str, str], str], settings: ReaderSettings, has_errors: bool
 ) -> dict[tuple[str, str], Spread]:
     """Return the printed deviations; of a standard error the deviation, if the number of runs is known, else itself."""
     spreads = {}

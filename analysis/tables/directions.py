@@ -32,11 +32,7 @@ _TOP = re.compile(r"\btop[-_ ]?[0-9]", re.I)
 
 
 def find_directions(
-    scores: Sequence[Score],
-    averages: Sequence[Score],
-    ranks: Sequence[tuple[str, float]],
-    caption: str,
-    source: str,
+    scores: Sequence[Score], averages: Sequence[Score], ranks: Sequence[tuple[str, float]], caption: str, source: str
 ) -> tuple[list[Score], str]:
     """Return the scores with the direction of data sets that say none, if anything else says it, and a note.
 

@@ -17,14 +17,8 @@ BOOKKEEPING = {
 FINISHED = {"finished", "completed", "success", "done"}
 _CURVE = re.compile(r" - |__MIN$|__MAX$|__STD$")
 _STEPS = {
-    "step",
-    "steps",
-    "epoch",
-    "epochs",
-    "wall time",
-    "relative time (process)",
-    "relative time (wall)",
-    "global_step",
+    *("step", "steps", "epoch", "epochs", "wall time", "global_step"),
+    *("relative time (process)", "relative time (wall)"),
 }
 
 
@@ -66,10 +60,7 @@ def finished_runs(grid: Grid) -> tuple[Grid, list[str]] | None:
     if len(kept) == 1:
         raise UsageError(f"{grid.source}: {note}")
     has_name = "run name" if "run name" in present else "name"
-    columns = []
-    for column, head in enumerate(folded):
-        if head not in BOOKKEEPING or head == has_name:
-            columns.append(column)
+    columns = [column for column, head in enumerate(folded) if head not in BOOKKEEPING or head == has_name]
     runs = select(grid, kept, columns)
     runs.rows[0] = ["Run Name" if folded[column] == "name" else runs.rows[0][n] for n, column in enumerate(columns)]
     return runs, [note]

@@ -45,9 +45,8 @@ def read_grids(path: Path) -> list[Grid]:
     if not text.strip():
         raise UsageError(f"{path}: the file is empty")
     grids = list(_grids_of(text, source, suffix))
-    grids = [grid for grid in grids if len(grid.rows) > 1 and grid.width > 1] or [grid for grid in grids if grid.rows][
-        :1
-    ]
+    filled = [grid for grid in grids if grid.rows]
+    grids = [grid for grid in filled if len(grid.rows) > 1 and grid.width > 1] or filled[:1]
     if not grids:
         raise UsageError(f"{path}: no table is in it; CSV, Markdown, LaTeX, HTML and JSON are read (docs/tables.md)")
     return grids

@@ -48,10 +48,13 @@ class Grid:
 
     def where(self, row: int) -> str:
         """Return the place of a row, for messages."""
+        return self.at(self.lines[row])
+
+    def at(self, line: int) -> str:
+        """Return the place of a line of the file, for messages."""
         if self.format == "DataFrame":
-            return f"row {self.lines[row]}"
-        noun = "record" if self.format == "JSON" else "line"
-        return f"{self.source}, {noun} {self.lines[row]}"
+            return f"row {line}"
+        return f"{self.source}, {'record' if self.format == 'JSON' else 'line'} {line}"
 
 
 def make_grid(

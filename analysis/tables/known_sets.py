@@ -26,10 +26,7 @@ def _split_parts(text: str) -> tuple[tuple[str, ...], ...]:
 
 KNOWN = (
     SetWithParts(
-        "PACS",
-        _split_parts("art|artpainting|artp|arts cartoon|cartoons photo|photos sketch|sketches"),
-        "ACPS",
-        least=3,
+        "PACS", _split_parts("art|artpainting|artp|arts cartoon|cartoons photo|photos sketch|sketches"), "ACPS", least=3
     ),
     SetWithParts("VLCS", _split_parts("caltech|caltech101 labelme sun|sun09 voc|voc2007|pascal|pascalvoc"), "CLSV"),
     SetWithParts(

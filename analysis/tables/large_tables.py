@@ -72,15 +72,9 @@ def _refuse_repeats(grid: Grid, body: Body, keys: Sequence[int], seed: int | Non
     first = frame.index[(frame == names).all(axis=1)][0]
     said = ", ".join(f"{body.name(column)} {shown(str(name), 40)}" for column, name in names.items())
     raise UsageError(
-        f"{_where(grid, repeated[0])}: {said} is there already ({_where(grid, first).rpartition(', ')[2]}): keep one, "
+        f"{grid.at(repeated[0])}: {said} is there already ({grid.at(first).rpartition(', ')[2]}): keep one, "
         "or name what tells them apart in a column 'seed'"
     )
-
-
-def _where(grid: Grid, number: int) -> str:
-    if grid.format == "DataFrame":
-        return f"row {number}"
-    return f"{grid.source}, {'record' if grid.format == 'JSON' else 'line'} {number}"
 
 
 def _numbers(texts: pd.Series, decimal: Decimal, grid: Grid, head: str) -> pd.Series:
@@ -94,12 +88,12 @@ def _numbers(texts: pd.Series, decimal: Decimal, grid: Grid, head: str) -> pd.Se
     for text in unclear.unique():
         parsed = parse_number(text, decimal)
         if parsed is None and not is_missing(text):
-            raise refuse_text(text, _where(grid, unclear.index[unclear == text][0]), head)
+            raise refuse_text(text, grid.at(unclear.index[unclear == text][0]), head)
         values[text] = float("nan") if parsed is None else parsed.value
     numbers = numbers.fillna(unclear.map(values).astype(float))
     too_large = numbers.index[numbers.abs() > LARGEST_SCORE]
     if len(too_large) > 0:
-        where = _where(grid, too_large[0])
+        where = grid.at(too_large[0])
         raise UsageError(f"{where}: the score {texts[too_large[0]]} in the column '{head}' is beyond 1e100")
     return numbers
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from biasbed.analysis.tables.grid import LONGEST_CELL, Grid, RawCell, make_grid
-from biasbed.analysis.tables.markup import brace_group, clean_latex, is_bold
+from biasbed.analysis.tables.markup import brace_group, clean_latex, is_bold, skip_option, take_argument
 
-TABULAR = re.compile(r"\\begin\{(tabular[x*y]?|tabulary|longtable|longtabu|tabu|array|tblr|supertabular|NiceTabular)\}")
+_NAMES = r"(tabular[x*y]?|tabulary|longtable|longtabu|tabu|array|tblr|supertabular|NiceTabular)"
+TABULAR = re.compile(rf"\\begin\{{{_NAMES}\}}")
 _RULES = re.compile(
     r"\\(?:hline|hhline\s*\{[^}]*\}|toprule|midrule|bottomrule|addlinespace|heavyrule|Xhline|thickhline|specialrule|"
     r"cmidrule|cline|morecmidrules|rowcolor|noalign|arrayrulecolor|endhead|endfirsthead|endfoot|endlastfoot|"
@@ -22,8 +23,7 @@ def latex_grids(text: str, source: str) -> Iterator[Grid]:
     """Yield the tabulars of LaTeX."""
     text = re.sub(r"(?<!\\)%[^\n]*", "", text)
     text = _with_macros(text)
-    has_tabular = False
-    position = 0
+    has_tabular, position = False, 0
     while match := TABULAR.search(text, position):
         end, inner = _environment(text, match)
         position = end
@@ -52,12 +52,8 @@ def _with_macros(text: str) -> str:
 def _environment(text: str, match: re.Match[str]) -> tuple[int, str]:
     """Return the end of an environment, and what is in it. Tabulars within its cells become texts."""
     depth, position = 1, match.end()
-    tokens = re.compile(
-        r"\\(begin|end)\{(tabular[x*y]?|tabulary|longtable|longtabu|tabu|array|tblr|supertabular|NiceTabular)\}"
-    )
-    inner_start = -1
-    body = ""
-    last = position
+    tokens = re.compile(rf"\\(begin|end)\{{{_NAMES}\}}")
+    inner_start, body, last = -1, "", position
     while depth:
         token = tokens.search(text, position)
         if token is None:
@@ -175,23 +171,10 @@ def _latex_cell(raw: str) -> RawCell:
                 break
             text = brace_group(stripped, stripped.index("{"))[0]
             continue
-        position = match.end()
-        arguments: list[str] = []
-        while len(arguments) < 3 and position < len(stripped):
-            if stripped[position] == "[" and "]" in stripped[position:]:
-                position = stripped.index("]", position) + 1
-            elif stripped[position] == "{":
-                argument, position = brace_group(stripped, position)
-                arguments.append(argument)
-            elif stripped[position] == "*":
-                arguments.append("*")
-                position += 1
-            elif stripped[position].isspace():
-                position += 1
-            else:
-                break
-        if len(arguments) < 3:
-            break
+        position, arguments = match.end(), []
+        for _ in range(3):
+            argument, position = take_argument(stripped, skip_option(stripped, position))
+            arguments.append(argument)
         size = re.sub(r"[^0-9-]", "", arguments[0])
         number = int(size) if re.fullmatch(r"-?[0-9]{1,4}", size) else 1
         if match.group(1) == "multicolumn":

@@ -185,7 +185,7 @@ def _walk(raw: str, out: list[str]) -> None:
         if sign == "\\":
             position = _command(raw, position, out)
         elif sign in "_^":
-            argument, position = _argument(raw, position + 1)
+            argument, position = take_argument(raw, position + 1)
             _append_script(sign, argument, out)
         elif sign in "{}$":
             position += 1
@@ -204,20 +204,20 @@ def _command(raw: str, position: int, out: list[str]) -> int:
         return position + 1
     name, position = match.group(1) or match.group(2), match.end()
     if name in SPREAD_COMMANDS:
-        argument, position = _argument(raw, position)
+        argument, position = take_argument(raw, position)
         out.append(f" ±{clean_latex(argument).removeprefix('±')}")
         return position
     if name in DROPPED_ARGUMENTS:
-        position = _skip_option(raw, position)
+        position = skip_option(raw, position)
         for _ in range(DROPPED_ARGUMENTS[name]):
-            _, position = _argument(raw, _skip_option(raw, position))
+            _, position = take_argument(raw, skip_option(raw, position))
         return position
     if name in ("makecell", "shortstack", "thead", "multirowcell", "specialcell", "textsuperscript"):
-        argument, position = _argument(raw, _skip_option(raw, position))
+        argument, position = take_argument(raw, skip_option(raw, position))
         _append_script("^" if name == "textsuperscript" else "", argument.replace("\\\\", " "), out)
         return position
     if name == "textsubscript":
-        argument, position = _argument(raw, position)
+        argument, position = take_argument(raw, position)
         _append_script("_", argument, out)
         return position
     if name in SIGNS:
@@ -242,14 +242,14 @@ def _append_script(sign: str, argument: str, out: list[str]) -> None:
         out.append(text)
 
 
-def _skip_option(raw: str, position: int) -> int:
+def skip_option(raw: str, position: int) -> int:
     """Return the position behind an argument in square brackets, if one is next."""
     while raw[position : position + 1] == "[" and "]" in raw[position:]:
         position = raw.index("]", position) + 1
     return position
 
 
-def _argument(raw: str, position: int) -> tuple[str, int]:
+def take_argument(raw: str, position: int) -> tuple[str, int]:
     """Return the argument at a position, in braces or a single sign, and the position behind it."""
     while position < len(raw) and raw[position].isspace():
         position += 1

@@ -205,27 +205,14 @@ def _machine_name(meaning: Meaning) -> Meaning | None:
             split = "train"
         elif word in ("test", "eval"):
             split = "test"
-        elif word in (say.HIGHER | say.LOWER) - {
-            "r",
-            "p",
-            "top",
-            "map",
-            "em",
-            "worst",
-            "match",
-            "cd",
-            "aa",
-        } or word in ("map",):
+        elif word in (say.HIGHER | say.LOWER) - {"r", "p", "top", "em", "worst", "match", "cd", "aa"}:
             metric.append(part)
         else:
             kept.append(part)
     dataset = re.sub(r"^[/_.-]+|[/_.-]+$", "", re.sub(r"([/_.-])[/_.-]+", r"\1", "".join(kept)))
     dataset = re.sub(r"^(?:metrics?)[/_.]", "", dataset)
-    if (
-        not dataset
-        or (not metric and not split)
-        or dataset.lower() in say.OF_RUNS | {"best", "final", "last", "top", "max"}
-    ):
+    is_plain = dataset.lower() in say.OF_RUNS | {"", "best", "final", "last", "top", "max"}
+    if is_plain or not (metric or split):
         return None
     return replace(meaning, dataset=dataset, metric="_".join(metric), split=meaning.split or split)
 
@@ -378,9 +365,7 @@ def _are_levels(names: Sequence[str]) -> bool:
     """Return True for names like 15 %, K=4, 5-shot and 250, numbered domains, and languages."""
     distinct = list(dict.fromkeys(names))
     is_numbering = all(map(str.isdigit, distinct)) or (len(distinct) > 2 and all(map(say.is_language, distinct)))
-    num_levels = sum(
-        say.is_shots(name) or bool(_LEVEL.fullmatch(name)) for name in distinct
-    )  # beside them, the whole: `Full`
+    num_levels = sum(say.is_shots(name) or bool(_LEVEL.fullmatch(name)) for name in distinct)  # beside `Full`
     return is_numbering or num_levels == len(distinct) or (num_levels >= 3 and num_levels >= 0.75 * len(distinct))
 
 
@@ -414,15 +399,9 @@ def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) 
     for meaning in meanings:
         names = groups.get(meaning.block, [])
         are_sets = sum(bool(say.OF_DATA.search(name)) and not find_known(names, hint) for name in names)
-        if (
-            meaning.block
-            and not title_of(meaning.block)
-            and are_sets * 2 > len(names) > 1
-            and not say.OF_DATA.search(meaning.block)
-        ):
-            result.append(replace(meaning, block=""))
-        else:
-            result.append(meaning)
+        is_set = title_of(meaning.block) or say.OF_DATA.search(meaning.block)
+        groups_sets = bool(meaning.block) and not is_set and are_sets * 2 > len(names) > 1
+        result.append(replace(meaning, block="") if groups_sets else meaning)
     dropped = sorted({m.block for m in meanings} - {m.block for m in result})
     if dropped:
         notes.append(f"{', '.join(dropped)} group data sets: each counts (`blocks` says otherwise)")

@@ -40,11 +40,8 @@ def is_missing(text: str) -> bool:
         return True
     if folded in say.MISSING or (len(folded) < 12 and folded.strip("()[]") in say.MISSING):
         return True
-    return (
-        len(folded) < 12
-        and folded.rstrip(_MARKS + "0123456789 ") in ("-", "--", "–", "—", "-/-")
-        and not folded[-1:].isdigit()
-    )
+    is_dash = folded.rstrip(_MARKS + "0123456789 ") in ("-", "--", "–", "—", "-/-")
+    return is_dash and len(folded) < 12 and not folded[-1:].isdigit()
 
 
 def is_pair(text: str) -> bool:
@@ -177,9 +174,8 @@ def resolve_brackets(numbers: Sequence[Number], brackets: str, where: str) -> tu
         return brackets, f"numbers in brackets are {'deviations' if brackets == 'spread' else 'left out'}, as you say"
     if signs == {"joined"}:
         is_spread = len(inner) == len(numbers)
-        return (
-            "spread" if is_spread else "other"
-        ), f"numbers behind + are {'deviations' if is_spread else 'differences'}"
+        kind, noun = ("spread", "deviations") if is_spread else ("other", "differences")
+        return kind, f"numbers behind + are {noun}"
     if signs & {"+", "↑", "↓", "Δ", "-"}:
         return "other", "numbers in brackets with a sign are left out: they are differences to another row"
     with_digits = [number for number in inner if number.digits]

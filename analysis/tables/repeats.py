@@ -14,12 +14,7 @@ LOGGED = {"epoch", "epochs", "step", "steps", "time", "runtime", "seconds", "tim
 
 
 def tell_apart(
-    scores: list[Score],
-    body: Body,
-    columns: TableColumns,
-    is_export: bool,
-    may_hold_datasets: bool,
-    notes: list[str],
+    scores: list[Score], body: Body, columns: TableColumns, is_export: bool, may_hold_datasets: bool, notes: list[str]
 ) -> list[Score]:
     """Return the scores with names that differ. Raises UsageError if nothing tells two of them apart.
 

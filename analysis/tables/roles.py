@@ -283,8 +283,7 @@ def _take_spreads(body: Body, columns: TableColumns, numeric: list[int]) -> list
             columns.left_out.append((body.name(column), "a variance"))
             continue
         if owner is None or owner in columns.spreads:
-            is_alone = len(spreads) == 1 and not key and not columns.scores and owner is None
-            if is_alone or owner is None:
+            if owner is None:
                 rest.append(column)
             else:
                 columns.left_out.append((body.name(column), "a second deviation"))
@@ -306,12 +305,7 @@ def _spread_words(spoken: Sequence[str]) -> bool:
 
 
 def _without_other_numbers(
-    body: Body,
-    cells: ParsedCells,
-    columns: TableColumns,
-    numeric: list[int],
-    settings: ReaderSettings,
-    is_export: bool,
+    body: Body, cells: ParsedCells, columns: TableColumns, numeric: list[int], settings: ReaderSettings, is_export: bool
 ) -> list[int]:
     """Return the columns of scores, without ranks, years, costs, counts, gains, numberings and what trainings log."""
     kept = []
@@ -387,16 +381,12 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a loss of the training"
     if say.is_from_elsewhere(leaf):
         return "a result reported elsewhere"
-    if "year" in spoken or "date" in spoken or "année" in spoken or "jahr" in spoken or "年份" in spoken:
+    if spoken & {"year", "date", "année", "jahr", "年份"}:
         return "a year"
     if are_whole and values and all(1970 <= value <= 2040 for value in values) and not say.OF_DATA.search(name):
         return "a year, by its numbers"
-    if (
-        leaf.strip() in ("#", "n", "N")
-        or say.letters(leaf) in RUNS
-        or spoken & {"count", "wins", "runs", "support"}
-        or (leaf.startswith("#") and spoken)
-    ):
+    is_count = leaf.strip() in ("#", "n", "N") or say.letters(leaf) in RUNS or (leaf.startswith("#") and spoken)
+    if is_count or spoken & {"count", "wins", "runs", "support"}:
         return "a count"
     is_number_of = are_whole and len(spoken) > 1 and say.split_words(leaf)[-1] == "id"
     if is_number_of or (spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):
@@ -442,11 +432,8 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     is_unit_below = bool(upper[0]) and leaf in ("s", "ms", "h", "GB", "MB", "sec", "min")
     if is_unit_below or (outside and (outside[-1] in say.TIMES | {"sec"} or measured[-1] in say.TIMES)):
         return True
-    if outside and (
-        outside[-1] in say.COSTS | {"count"}
-        or measured[-1] in say.COSTS
-        or outside[0] in ("crop", "lr", "cost", "price")
-    ):
+    begins = bool(outside) and outside[0] in ("crop", "lr", "cost", "price")
+    if begins or (outside and (outside[-1] in say.COSTS | {"count"} or measured[-1] in say.COSTS)):
         return not (say.is_metric(leaf) or say.has_word(leaf, say.CLEAR_MEASURES))
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True

@@ -11,7 +11,7 @@ class Score(NamedTuple):
     method: str
     dataset: str
     seed: str  # empty if the table names none
-    value: float  # NaN for a cell without a score
+    value: float
     where: str  # line of the file, for messages
     block: str = ""  # data set that it is a part of
     metric: str = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from biasbed import measures
 from biasbed.analysis.tables.markup import squeeze
 from biasbed.analysis.tables.scores import Score
-from biasbed.errors import UsageError, listed
+from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -61,16 +61,10 @@ class UserScores:
         return [name if name in names else self.heads.get(squeeze(name).casefold(), name) for name in datasets]
 
 
-def make_scores(
-    rows: Iterable[Score],
-    source: str,
-    notes: Iterable[str],
-    measure: str,
-) -> UserScores:
+def make_scores(rows: Iterable[Score], source: str, notes: Iterable[str], measure: str) -> UserScores:
     """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none."""
     seen: dict[tuple[str, str, str], str] = {}
     kept: list[tuple[str, str, str, float]] = []
-    empty: list[Score] = []
     for row in rows:
         key = row.method, row.dataset, row.seed
         if key in seen:
@@ -78,23 +72,14 @@ def make_scores(
         seen[key] = row.where
         if abs(row.value) > measures.LARGEST_SCORE:
             raise UsageError(f"{row.where}: the score {row.value:g} of {row.method} on {row.dataset} is beyond 1e100")
-        if row.value == row.value:
-            kept.append((*key, row.value))
-        else:
-            empty.append(row)
+        kept.append((*key, row.value))
     if not kept:
         raise UsageError(f"{source}: there are no scores in it")
-    lines = list(notes)
-    scored = {(method, dataset) for method, dataset, _, _ in kept}
-    seeds = [row for row in empty if (row.method, row.dataset) in scored]
-    lost = [f"{row.method} on {row.dataset} with seed {row.seed}" for row in seeds]
-    if lost:
-        lines.append(f"left out, as no score is there: {listed(lost, 5)}")
     import pandas as pd
 
     table = pd.DataFrame(kept, columns=list(COLUMNS))
-    lines += _lookalikes("methods", table["method"]) + _lookalikes("data sets", table["dataset"])
-    return UserScores(source, table, tuple(lines), measure)
+    lookalikes = _lookalikes("methods", table["method"]) + _lookalikes("data sets", table["dataset"])
+    return UserScores(source, table, (*notes, *lookalikes), measure)
 
 
 def _twice(row: Score, first: str) -> str:

@@ -16,66 +16,52 @@ def _ordered(text: str) -> tuple[str, ...]:
 
 
 # Heads of columns, without capitals and signs; the first of two that a table has counts.
-METHODS = _ordered(
-    """
+METHODS = _ordered("""
     method methods algorithm algorithms model models classifier estimator approach system learner modelname
-    methodname network technique optimizer row attack attacks defense detector approaches modèle modele
-    méthode methode modell verfahren modelo método metodo modello 模型 方法 算法 モデル 手法 모델 방법 модель
-    метод alg algo modelid modelfullname submission entry participant strategy loss regularizer umlmodel agent name
-    """
-)
-DATASETS = _ordered(
-    """
+    methodname network technique optimizer row attack attacks defense detector approaches modèle modele méthode
+    methode modell verfahren modelo método metodo modello 模型 方法 算法 モデル 手法 모델 방법 модель метод alg algo
+    modelid modelfullname submission entry participant strategy loss regularizer umlmodel agent name
+""")
+DATASETS = _ordered("""
     downstreamdataset testdataset dataset datasets data downstreamtask task tasks benchmark problem domain
     environment env testset evalset set datasetname taskname corpus column datensatz jeudedonnées 数据集 任务
     データセット 데이터셋 target targetdomain testdomain testenv category categories corruption subset groups group
-    evaldataset evaluation shift language targets domains environments corruptions class object scenario
-    benchmarks данные
-    """
-)
+    evaldataset evaluation shift language targets domains environments corruptions class object scenario benchmarks
+    данные
+""")
 METHOD_NOUNS = _terms("method methods model models llm algorithm algorithms config classifier network detector")
 PARTS = _terms("domain environment env shift corruption subset category target testenv testdomain")
 BLOCKS = _ordered("block benchmark suite collection datasetgroup dataset data family")
 METRICS = _ordered("metric metrics measure measures criterion metricname evaluationmetric 指标 métrique metrik")
 SEEDS = _ordered("seed seeds randomseed run trial fold repeat repetition replicate randomstate")
-SCORES = _ordered(
-    """
-    score scores accuracy acc value metric result performance mean f1 auc auroc error loss testaccuracy
-    testacc top1 bleu mse rmse exactmatch wert valeur
-    """
-)
-SPREADS = _terms(
-    """
+SCORES = _ordered("""
+    score scores accuracy acc value metric result performance mean f1 auc auroc error loss testaccuracy testacc top1
+    bleu mse rmse exactmatch wert valeur
+""")
+SPREADS = _terms("""
     std sd stdev stddev deviation se sem stderr var variance ci ci95 ± pm standarddeviation standarderror err
     uncertainty moe σ stds standard
-    """
-)
+""")
 STANDARD_ERRORS = _terms("se sem stderr standarderror")
-REFERENCES = _terms(
-    """
-    reference references ref refs paper citation venue published publication journal conference pub code link
-    links url github author authors submitted submitter team org organization license date updated notes note
-    comment comments remark remarks description sponsor affiliation institution website repo checkpoint
-    weights config download log logs doi arxiv bibtex hash commit file path name
-    """
-)
+REFERENCES = _terms("""
+    reference references ref refs paper citation venue published publication journal conference pub code link links
+    url github author authors submitted submitter team org organization license date updated notes note comment
+    comments remark remarks description sponsor affiliation institution website repo checkpoint weights config
+    download log logs doi arxiv bibtex hash commit file path name
+""")
 TEXTS = _terms("type types source category kind group open license standalone winner interpolation")
-VARIANTS = _terms(
-    """
+VARIANTS = _terms("""
     backbone backbones decoder architecture arch encoder pretraining pretrained init variant transformation setting
     settings configuration mode version augmentation features
-    """
-)
-COSTS = _terms(
-    """
+""")
+COSTS = _terms("""
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
-    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter iters
-    iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
-    likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height workers
-    warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
+    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter
+    iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
+    downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
+    workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
     patch coef freq gamma lambda util utilization
-    """
-)
+""")
 TIMES = _terms("time latency runtime seconds fps speed throughput")
 POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
 UNITS = _terms("s ms us sec secs min h mb gb kb g per page pages sample samples image images img token tokens usd")
@@ -83,66 +69,53 @@ RANKS = _terms("rank ranks ranking rang rango 排名") | POSITIONS
 GAINS = _terms("gain gains improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
 ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
-AVERAGES = _terms(
-    """
+AVERAGES = _terms("""
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
     gemiddelde avgs means 평균 ave aver mittel
-    """
-)
+""")
 OF_RUNS = _terms("mean avg average")  # said of the mean of runs, beside a deviation
 _MEAN = re.compile(rf"(?i)[\s_./-]*(?:\b|(?<=_))(?:{'|'.join(OF_RUNS)})\.?$")
 MAYBE_AVERAGES = _terms("overall total all score final summary aggregate macro 综合 总分 gesamt")
-_AVERAGE_FILLERS = _terms(
-    """
-    acc accuracy score scores all over of the domains datasets tasks sets across error rate performance top 1
-    top1 test total overall result results perf err 5 6 4 7 8 10 3 map f1 auroc auc iou miou dice psnr mean
-    """
-)
+_AVERAGE_FILLERS = _terms("""
+    acc accuracy score scores all over of the domains datasets tasks sets across error rate performance top 1 top1
+    test total overall result results perf err 5 6 4 7 8 10 3 map f1 auroc auc iou miou dice psnr mean
+""")
 # Words of measures: of which more is better, and of which less.
-HIGHER = _terms(
-    """
-    acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel
-    rouge1 rouge2 meteor cider spice ndcg mrr hits hit iou miou dice oa aa mf1 kappa nmi ari psnr ssim pearson
-    spearman kendall corr correlation mcc top1 top5 top specificity sensitivity tpr tnr maph consistency aurra
-    comet bertscore wr winrate elo r2 reactivity pq sq rq pckh pck pass worst fid50k likelihood reward return
-    coverage 准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도
-    точность rappel précision genauigkeit exactitud
-    precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
-    sdr sdri snr snri sisnr sisdr sisdri pesq stoi
-    acc1 acc5 gps gpsm nds success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
-    """
-)
-LOWER = _terms(
-    """
-    error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency
-    runtime mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe
-    mpjpe pampjpe mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd
-    bpc hd95 assd variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase
-    rce rmce arerr der dcf mindcf gerr
-    """
-)
+HIGHER = _terms("""
+    acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel rouge1
+    rouge2 meteor cider spice ndcg mrr hits hit iou miou dice oa aa mf1 kappa nmi ari psnr ssim pearson spearman
+    kendall corr correlation mcc top1 top5 top specificity sensitivity tpr tnr maph consistency aurra comet
+    bertscore wr winrate elo r2 reactivity pq sq rq pckh pck pass worst fid50k likelihood reward return coverage
+    准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도 точность rappel précision
+    genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
+    hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
+    silhouette purity fscore fmeasure tnr95 hmean
+""")
+LOWER = _terms("""
+    error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
+    mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe mpjpe pampjpe
+    mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd bpc hd95 assd
+    variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase rce rmce arerr
+    der dcf mindcf gerr
+""")
 CLEAR_MEASURES = _terms(
     "accuracy acc f1 auc auroc map miou iou bleu score 准确率"
 )  # also with a setting: `accuracy with crop`
 # Words of measures that names of data sets also have.
-AMBIGUOUS = _terms(
-    """
-    distance time gap drop rank match hit return coverage success purity pro top p r aa oa em cd fm map
-    worst exact pass balanced fn fp ace far miss der
-    """
-)
+AMBIGUOUS = _terms("""
+    distance time gap drop rank match hit return coverage success purity pro top p r aa oa em cd fm map worst exact
+    pass balanced fn fp ace far miss der
+""")
 WEAK = _terms("p r top top1 top5 worst match exact hit pass")  # words that alone say no direction
-_FILLERS = _terms(
-    """
-    test best macro micro mean avg average score scores rate at k per class overall weighted natural robust
-    clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
-    image true positive negative false absolute squared root relative calibration expected id ood and the of
-    rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
-    in under curve area eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta
-    cal highest lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online
-    offline kp dp keypoint pix detok
-    """
-)
+_FILLERS = _terms("""
+    test best macro micro mean avg average score scores rate at k per class overall weighted natural robust clean
+    standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel image true
+    positive negative false absolute squared root relative calibration expected id ood and the of rel adversarial
+    certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal in under curve area
+    eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta cal highest
+    lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online offline kp
+    dp keypoint pix detok
+""")
 _EXTRA = re.compile(
     r"ap_?[sml]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
     re.I,
@@ -153,37 +126,28 @@ TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")
 _SPLIT_FILLERS = _terms("set split acc accuracy best highest final")
 SHOTS = r"(?:[0-9]+[- ]?(?:shots?|ways?)[\s,]*)+"
-GENERIC = _terms(
-    """
-    dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks
-    targetdomain testdomain testdomains targetdomains results performance source algorithms evaluation testset
-    testsets evaluationdatasets heldoutdomain unseendomain targetdataset targetdatasets scores models model
-    algorithm approach group categories ooddatasets testenvironment leaveonedomainout testenv
-    classificationtasks 数据集 category downstreamtasks downstreamdatasets datensätze jeuxdedonnées
-    targetdomainaccuracy value values
-    """
-)
+GENERIC = _terms("""
+    dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks targetdomain
+    testdomain testdomains targetdomains results performance source algorithms evaluation testset testsets
+    evaluationdatasets heldoutdomain unseendomain targetdataset targetdatasets scores models model algorithm
+    approach group categories ooddatasets testenvironment leaveonedomainout testenv classificationtasks 数据集
+    category downstreamtasks downstreamdatasets datensätze jeuxdedonnées targetdomainaccuracy value values
+""")
 # First words of a second line of the head.
-SECOND_HEADS = _terms(
-    """
+SECOND_HEADS = _terms("""
     target targets targetdomain testdomain domain domains dataset datasets task tasks metric metrics measure
     measures corruption severity level category split
-    """
-)
-PROPERTIES = _terms(
-    """
-    shift shifts classes images samples domains size ratio instances examples train test features nodes edges
-    labels length resolution license year type val snt wrd sub del ins corr num user users item items inter
-    interactions sparsity density entities relations triples
-    """
-)
+""")
+PROPERTIES = _terms("""
+    shift shifts classes images samples domains size ratio instances examples train test features nodes edges labels
+    length resolution license year type val snt wrd sub del ins corr num user users item items inter interactions
+    sparsity density entities relations triples
+""")
 # Marks of a cell without a score, in small letters.
-MISSING = _terms(
-    r"""
-    - -- --- – — ― nan na n/a n.a. none null ? / \ tbd tba oom oot dnf nr n.r. missing * ... … x × n.d. nil undefined
-    -/- –/– —/— timeout fail failed <na> #n/a #na
-    """
-) | {"", "- -", "- / -", "not reported"}
+MISSING = _terms(r"""
+    - -- --- – — ― nan na n/a n.a. none null ? / \ tbd tba oom oot dnf nr n.r. missing * ... … x × n.d. nil
+    undefined -/- –/– —/— timeout fail failed <na> #n/a #na
+""") | {"", "- -", "- / -", "not reported"}
 FLAGS = _terms("yes no true false ✓ ✗ √ × x -")
 # Last words of a line of a table of settings.
 LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
