@@ -33,7 +33,7 @@ POINTS = {
     "note": "biasbed.training.engine:Engine.add_record",
     "evaluation": "biasbed.evaluation.evaluator:Evaluator._decide",
     "write_predictions": "biasbed.training.engine:write_predictions",
-    "stage": "biasbed.training.state:TrainingState.enter",
+    "stage": "biasbed.training.state:TrainingState.begin_stage",
     "pass": "biasbed.training.per_example:gather_by_index",
     "piece": "biasbed.evaluation.prediction_store:PredictionStore.write_piece",
     "set": "biasbed.evaluation.prediction_store:PredictionStore.write_set",
