@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 from biasbed import __version__, redaction
 from biasbed.cli import usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
+from biasbed.errors import IMPOSSIBLE_PATHS, REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
 from biasbed.settings import CUT, Spec, build, find_near_name, nearest, refuse_unknown, specs
@@ -361,10 +360,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno not in (*REFUSALS, errno.ENAMETOOLONG):  # a bug of biasbed's, not of the machine or the user
+        if error.errno not in REFUSALS | IMPOSSIBLE_PATHS:  # a bug of biasbed's, not of the machine or the user
             _show_traceback(type(error), error, error.__traceback__)
         print(f"biasbed: {redaction.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
-        return UsageError.exit_code if error.errno == errno.ENAMETOOLONG else Failure.exit_code
+        return UsageError.exit_code if error.errno in IMPOSSIBLE_PATHS else Failure.exit_code
     except RuntimeError as error:
         if str(error) != NO_HOME:
             raise

@@ -42,7 +42,8 @@ def atomic_file(path: Path, durable: bool = True) -> Iterator[Path]:
             if durable:
                 flush_to_disk(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the reason why it can't be written is on its way
+            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
