@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+import torch
 from torch import Tensor, nn
 
 from biasbed.compute import checkpoint
@@ -112,6 +113,18 @@ def fingerprint(path: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     """Return what `save` wrote. Raises Failure if the file is damaged."""
     try:
-        return checkpoint.load(path, parts={"kind": str, "settings": dict, "origin": dict, "state": dict})
+        content = checkpoint.load(path, parts={"kind": str, "settings": dict, "origin": dict, "state": dict})
+        for name in ("settings", "state"):
+            if not all(isinstance(key, str) for key in content[name]):
+                raise Failure(f"its part '{name}' has a key that is no name")
+        if not all(_is_plain(value) for value in content["state"].values()):
+            raise Failure("its part 'state' holds more than plain tensors")
     except Failure as failure:
         raise Failure(f"{path} is no usable network ({failure}); remove it and prepare it again") from None
+    return content
+
+
+def _is_plain(value: Any) -> bool:
+    """Return True for a dense tensor of a dtype that NumPy has, as in every network that `save` wrote."""
+    kinds = (torch.float16, torch.float32, torch.float64, torch.int64)  # int64: batch norm's counters
+    return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in kinds and not value.is_meta
