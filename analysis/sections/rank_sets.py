@@ -89,7 +89,7 @@ class RankSets(Section[pd.DataFrame]):
                 alt="ranks that each algorithm can have",
                 caption=(
                     f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank "
-                    f"over {comparison.size} (dot)."
+                    f"over {comparison.size} (dot). Coloured lines reach rank 1: these may be first."
                 ),
             )
             yield ForSets(comparison.setting, (figure,))

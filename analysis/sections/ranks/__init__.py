@@ -113,8 +113,8 @@ def _show_setting(analysis: Analysis, comparison: RankTests, links: Links) -> It
             description=f"mean difference of every pair with its interval, {where}",
             alt="forest plot of effects",
             caption=(
-                "Mean differences over the sets with bootstrap intervals. An interval tells of this pair alone; filled "
-                "points are told apart by a test that accounts for all pairs."
+                "Mean differences over the sets with bootstrap intervals; right of 0 the first of a pair is better. An "
+                "interval tells of this pair alone; filled points are told apart by a test that accounts for all pairs."
             ),
         )
     if comparison.nemenyi is not None:
@@ -123,7 +123,7 @@ def _show_setting(analysis: Analysis, comparison: RankTests, links: Links) -> It
             functools.partial(diagrams.p_values, analysis, comparison),
             description=f"p-values of all pairs, {where}",
             alt="p-values of all pairs",
-            caption="p-values of all pairs by both tests.",
+            caption="p-values of all pairs by both tests: the darker, the surer is it that a pair differs.",
         )
     table = make_pair_table(analysis, comparison, links)
     if table is not None:
