@@ -12,7 +12,7 @@ the other is shown to be better than.
 
 The level holds under any configuration of equal and different pairs, if the differences of all equal pairs together
 are distributed symmetrically around zero. Ranks of equal algorithms among different ones are so only nearly;
-docs/calibration.md has the coverage, and how this statistic was chosen among five.
+docs/calibration.md has the coverage, and how this statistic was chosen among four.
 
 Sources: Westfall and Young 1993, "Resampling-based multiple testing", algorithm 4.1 (step-down, largest statistic);
 Romano and Wolf 2005, "Exact and approximate stepdown methods for multiple hypothesis testing", JASA 100, section 3;
