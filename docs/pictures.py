@@ -8,6 +8,7 @@ Needs Chromium, which draws the pages as people see them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ PORT = 5019  # of MLflow's pages while they are drawn
 BROWSER = "chromium"
 FOLDER = Path(__file__).parent / "pictures"
 SECONDS = 12  # that a page has to fetch and to draw what it shows
+LONGEST = 120  # seconds of a visit
 
 
 class Browser:
@@ -50,8 +52,17 @@ class Browser:
         self._run(address, f"--print-to-pdf={path}", "--no-pdf-header-footer")
 
     def _run(self, address: str, *options: str) -> str:
+        """Visit a page and return the browser's output; visit it twice if the first visit does not end.
+
+        The virtual clock sometimes stops for good on a busy machine, when the page is fetched for the first time. The
+        second visit finds it in the profile's cache.
+        """
         words = [*self._words, *options, address]
-        return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+        visit = functools.partial(subprocess.run, words, capture_output=True, text=True, timeout=LONGEST, check=True)
+        try:
+            return visit().stdout
+        except subprocess.TimeoutExpired:
+            return visit().stdout
 
 
 @contextlib.contextmanager
