@@ -195,7 +195,7 @@ def test_what_is_no_image_is_named(tmp_path: Path, content: bytes) -> None:
 # --- test images ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [(480, 640), (300, 260), (226, 224), (100, 180)])
+@pytest.mark.parametrize("size", [(480, 640), (300, 260), (257, 300), (255, 300), (300, 255), (226, 224), (100, 180)])
 def test_natural_images_are_those_of_the_reference_pipeline(
     photo: Image.Image, tmp_path: Path, size: tuple[int, int]
 ) -> None:

@@ -286,7 +286,9 @@ def _needed_pixels(end: int, sources: int, targets: int) -> int:
 
     The resize turns `sources` pixels into `targets`.
     """
-    return min(sources, math.ceil(end * sources / targets + REACH * max(1, sources / targets)))
+    needed = min(sources, math.ceil(end * sources / targets + REACH * max(1, sources / targets)))
+    # torch leaves an axis as it is if its length stays the same, at whatever scale
+    return sources if targets > sources and needed * targets // sources == needed else needed
 
 
 def _resize(
