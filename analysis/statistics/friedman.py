@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, power
+from biasbed.analysis.statistics import exact, nemenyi, power
 from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets, ranks_over_sets
 from biasbed.errors import Failure, listed
 
@@ -98,7 +98,7 @@ class RankTests:
         """
         if self.friedman is None:
             return None
-        return _nemenyi(self.ranks)
+        return nemenyi.p_values(self.ranks)
 
     @cached_property
     def rank_sets(self) -> dict[str, RankSet]:
@@ -277,18 +277,6 @@ def statistics_of_each(ranks: np.ndarray) -> Statistics:
     is_finite = rest > 1e-9 * chi2
     f = np.where(is_finite, (n - 1) * chi2 / np.where(is_finite, rest, 1.0), math.inf)
     return Statistics(chi2, f, (k - 1, (k - 1) * (n - 1)))
-
-
-def _nemenyi(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006).
-
-    ranks: sets x algorithms.
-    """
-    import scikit_posthocs
-
-    # The library ranks what it gets. Ranks keep their order, and each set's direction is already taken into account.
-    table = scikit_posthocs.posthoc_nemenyi_friedman(ranks)
-    return pd.DataFrame(table.to_numpy(), index=ranks.columns, columns=ranks.columns)
 
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:

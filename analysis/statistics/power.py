@@ -1,13 +1,14 @@
-"""Critical difference of the Nemenyi test, and the fewest sets and runs that can show anything, whatever the scores.
+"""Fewest sets and runs that can show anything, whatever the scores.
 
-Answers: How large is the critical difference, and on how few sets is no outcome significant?
+Answers: On how few sets is no outcome significant?
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+
+from biasbed.analysis.statistics import nemenyi
 
 DIGITS = 9  # guards against rounding errors next to an integer
 
@@ -50,23 +51,6 @@ class DesignLimits:
         return f"{text}{weak} (at least {few} are needed to tell any pair of {k} apart)"
 
 
-@cache
-def nemenyi_quantile(num_algorithms: int, alpha: float) -> float:
-    """Return q of the Nemenyi test: the studentized range's upper quantile with infinite degrees of freedom / sqrt 2.
-
-    Demsar 2006, table 5a, e.g. 2.569 for four algorithms at 0.05.
-    """
-    from scipy.stats import studentized_range
-
-    return float(studentized_range.ppf(1 - alpha, num_algorithms, math.inf)) / math.sqrt(2)
-
-
-def critical_difference(num_algorithms: int, num_sets: int, alpha: float) -> float:
-    """Return the difference of average ranks above which Nemenyi's test rejects: q sqrt(k(k+1) / 6N) (Demsar 2006)."""
-    k = num_algorithms
-    return nemenyi_quantile(k, alpha) * math.sqrt(k * (k + 1) / (6 * num_sets))
-
-
 def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -> DesignLimits:
     """Return the limits of a design under Nemenyi's test; for two algorithms under the exact Wilcoxon and sign tests.
 
@@ -75,13 +59,13 @@ def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -
     k = num_algorithms
     if k < 3:
         return DesignLimits(k, num_sets, alpha, smallest_num_sets_wilcoxon(1, alpha), noun=noun)
-    smallest = _first_above(nemenyi_quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
+    smallest = _first_above(nemenyi.quantile(k, alpha) ** 2 * k * (k + 1) / (6 * (k - 1) ** 2))
     return DesignLimits(
         num_algorithms=k,
         num_sets=num_sets,
         alpha=alpha,
         smallest_num_sets=max(2, smallest),
-        critical_difference=critical_difference(k, num_sets, alpha),
+        critical_difference=nemenyi.critical_difference(k, num_sets, alpha),
         largest_difference=float(k - 1),
         noun=noun,
     )

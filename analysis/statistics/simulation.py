@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, friedman, power
+from biasbed.analysis.statistics import exact, friedman, nemenyi, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
@@ -193,7 +193,7 @@ def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     ranks = row_ranks(-tables).mean(axis=1)
     first, second = np.array(pairs).T
     lead = ranks[:, second] - ranks[:, first]
-    critical = power.critical_difference(num_algorithms, num_sets, alpha)
+    critical = nemenyi.critical_difference(num_algorithms, num_sets, alpha)
     verdicts: Verdicts = np.subtract(lead > critical, lead < -critical, dtype=np.int64)
     return verdicts
 

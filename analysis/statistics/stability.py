@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, friedman, power, simulation
+from biasbed.analysis.statistics import exact, friedman, nemenyi, simulation
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.analysis.statistics.pairs import Pairs, pairs
 
@@ -97,7 +97,7 @@ def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: flo
     first, second = friedman.pair_columns(family, names)
     mean_ranks = ranks.mean(axis=1)
     lead = mean_ranks[:, second] - mean_ranks[:, first]
-    critical = power.critical_difference(len(names), ranks.shape[1], alpha)
+    critical = nemenyi.critical_difference(len(names), ranks.shape[1], alpha)
     signs: simulation.Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
     return signs
 

@@ -23,6 +23,7 @@ from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES,
 from biasbed.data.corruptions.blur import shuffle_pixels
 from biasbed.data.corruptions.corruption import Corruption
 from biasbed.data.corruptions.digital import ElasticDraws
+from biasbed.data.corruptions.keyed_draws import key_generator
 from biasbed.data.corruptions.noise import GAUSSIAN
 from biasbed.data.corruptions.released import crop_clean
 from biasbed.data.source import Decoded
@@ -113,7 +114,7 @@ def test_draws_follow_from_the_key_alone() -> None:
 
 @pytest.mark.parametrize("other", [(1, "x", "snow", 1), (0, "y", "snow", 1), (0, "x", "fog", 1), (0, "x", "snow", 2)])
 def test_every_part_of_the_key_counts(other: tuple[int, str, str, int]) -> None:
-    first, second = corruptions.key(0, "x", "snow", 1).random(8), corruptions.key(*other).random(8)
+    first, second = key_generator(0, "x", "snow", 1).random(8), key_generator(*other).random(8)
     assert np.abs(first - second).min() > 1e-6
 
 

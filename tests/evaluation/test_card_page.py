@@ -18,7 +18,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import card_page
 from biasbed.evaluation.card_page import CardPage, Panel, ValueBar
 from biasbed.evaluation.evaluate_model import make_page
-from biasbed.published import cells
+from biasbed.published import printed_tables
 from helpers.nearest_mean import IMAGES, decide_by_means
 
 DEMO: dict[str, Any] = {"suite": "demo", "classes": CLASSES, "limit": IMAGES, "quiet": True}
@@ -126,7 +126,7 @@ def test_a_value_outside_the_line_stands_at_its_end() -> None:
 
 
 def test_the_published_errors_under_corruptions_have_the_published_mean() -> None:
-    errors = cells.corruption_errors("resnet50")
+    errors = printed_tables.corruption_errors("resnet50")
     assert len(errors) == 15
     assert sum(errors) / 15 == pytest.approx(0.767, abs=0.0035)  # printed mCE, of errors before rounding
 

@@ -22,8 +22,8 @@ from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.datasets import biased
 from biasbed.plugins.layouts import layout_file
 from biasbed.plugins.layouts.section import LAYOUTS, lay_out
-from biasbed.published import cells, import_runs
-from biasbed.published.cells import PaperOfCells
+from biasbed.published import import_runs, printed_tables
+from biasbed.published.printed_tables import PaperOfCells
 from biasbed.suites import derived
 from helpers.sizes import without_sizes
 from helpers.toy_runs import Recorder, make_protocol
@@ -33,7 +33,7 @@ BAR = ["bar_ac-1", "bar_ac-5", "bar_ac-20"]
 
 @pytest.fixture(scope="module")
 def paper() -> PaperOfCells:
-    return cells.read("debiasing")
+    return printed_tables.read("debiasing")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_aligned_accuracy_and_ac_score_follow_and_are_not_stored(
 
 def test_one_aligned_accuracy_would_be_beyond_all_images(values: Mapping[str, dict[str, float]]) -> None:
     """By the rounding of what it follows from: 100.04 % as printed; it is kept at 100."""
-    derivations = {derivation.metric: derivation for derivation in cells.read("debiasing").protocol.derived}
+    derivations = {derivation.metric: derivation for derivation in printed_tables.read("debiasing").protocol.derived}
     beyond = []
     for metrics in values.values():
         for name, value in metrics.items():
@@ -220,7 +220,7 @@ def test_own_runs_stand_beside_the_published_ones(
     analysis = load(recorder.uri, **options)
     assert set(analysis.algorithms) == {
         "erm",
-        *(f"{run.algorithm}@debiasing" for run in cells.read("debiasing").runs()),
+        *(f"{run.algorithm}@debiasing" for run in printed_tables.read("debiasing").runs()),
     }
     card = analysis.data(PUBLISHED_CARD).set_index("dataset")
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}

@@ -9,15 +9,15 @@ import pytest
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import domains as domain_data
-from biasbed.published import cells
-from biasbed.published.cells import PaperOfCells
+from biasbed.published import printed_tables
+from biasbed.published.printed_tables import PaperOfCells
 
 PREPRINT, CONFERENCE = "domainbed", "domainbed_iclr2021"
 
 
 @pytest.fixture(scope="module")
 def papers() -> dict[str, PaperOfCells]:
-    return {name: cells.read(name) for name in (PREPRINT, CONFERENCE)}
+    return {name: printed_tables.read(name) for name in (PREPRINT, CONFERENCE)}
 
 
 def data_sets(paper: PaperOfCells) -> dict[str, list[str]]:

@@ -14,8 +14,8 @@ from biasbed import record
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets.corruption_benchmarks import ALEXNET, BENCHMARK, GROUPS
-from biasbed.published import cells, description
-from biasbed.published.cells import PaperOfCells
+from biasbed.published import description, printed_tables
+from biasbed.published.printed_tables import PaperOfCells
 from biasbed.suites import derived
 
 Table = dict[str, dict[str, float]]  # row -> metric -> shown value
@@ -24,7 +24,7 @@ ON_FOUR = ("imagenet_c", "imagenet_r", "imagenet_a", "real_blurry")
 
 def table(name: str) -> Table:
     """With what follows."""
-    paper = cells.read(name)
+    paper = printed_tables.read(name)
     stored = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
     every = {row: metrics | derived.derive_values(paper.protocol.derived, metrics) for row, metrics in stored.items()}
     return {row: {key: 100 * value for key, value in metrics.items()} for row, metrics in every.items()}
@@ -32,7 +32,7 @@ def table(name: str) -> Table:
 
 @pytest.fixture(scope="module")
 def paper() -> PaperOfCells:
-    return cells.read("robustness")
+    return printed_tables.read("robustness")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_every_cell_is_there_and_unlike_sets_per_row(paper: PaperOfCells) -> Non
         *("imagenet", "imagenet_200", "imagenet_r", "imagenet_a", "imagenet_c", "real_blurry")
     ]
     assert len(paper.runs()) == 25
-    assert {len(cells.read(f"robustness_{name}").runs()) for name in ("deepfashion", "svsf")} == {9, 5}
+    assert {len(printed_tables.read(f"robustness_{name}").runs()) for name in ("deepfashion", "svsf")} == {9, 5}
 
 
 def test_the_rows_of_one_name_are_two(numbers: Table) -> None:

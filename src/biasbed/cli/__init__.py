@@ -173,7 +173,7 @@ CORE: Mapping[str, EntryPoint] = {
     ),
     "import": EntryPoint(
         "track published or reported results, or a file of runs",
-        *("biasbed.published.sources:import_source", "biasbed.options:ImportOptions"),
+        *("biasbed.published.import_command:import_source", "biasbed.options:ImportOptions"),
     ),
     "reproduce": EntryPoint(
         "train or test a tracked run once more and compare",

@@ -34,7 +34,7 @@ from biasbed.evaluation.decisions import CUES, MEASURES, OF_CONFLICTS, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob
 from biasbed.evaluation.intervals import accuracy_interval
 from biasbed.evaluation.report import cue_rows
-from biasbed.published import cells, observers
+from biasbed.published import observers, printed_tables
 from biasbed.published.display_names import display_name
 from biasbed.suites.reliance_sets import SUFFIX, WHOLE_SUFFIX, conditions, input_side
 from biasbed.suites.sets import EvaluationSet
@@ -389,7 +389,7 @@ class CardPage:
         meaning = "Accuracy under each corruption, the mean over its five severities."
         if math.isnan(mce):
             return Panel(f"Corruptions of {display_name(name)}", meaning, bars=bars)
-        errors = cells.corruption_errors(KNOWN_NETWORK)
+        errors = printed_tables.corruption_errors(KNOWN_NETWORK)
         return Panel(
             f"Corruptions of {display_name(name)}",
             f"{meaning} mCE, the mean of its errors by AlexNet's, is {100 * mce:.1f} %.",

@@ -1,7 +1,7 @@
 """Published results of papers as package data, imported as tracked runs and compared like any other runs.
 
 A paper that lists its runs is a `PaperOfRuns` (biasbed.py). A paper that prints means, with or without a spread, is
-`<name>.csv` with the numbers and `<name>.yaml`, which describes them (cells.py); it needs no code. Sweeps of
+`<name>.csv` with the numbers and `<name>.yaml`, which describes them (printed_tables.py); it needs no code. Sweeps of
 DomainBed's own code are read here too (sweeps.py, sweep_runs.py).
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record, redaction
 from biasbed.errors import UsageError
-from biasbed.published import cells
+from biasbed.published import printed_tables
 from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
@@ -27,14 +27,14 @@ EXPERIMENT = "biasbed-published"
 
 def names() -> tuple[str, ...]:
     """Return the names of all papers."""
-    return BIASBED.name, *cells.names()
+    return BIASBED.name, *printed_tables.names()
 
 
 def find(name: str) -> Paper:
     """Return a paper. Raises UsageError for an unknown name."""
     if name not in names():
         raise UsageError(f"unknown source '{name}'{nearest(name, names())}; or give a path (docs/sharing.md)")
-    return BIASBED if name == BIASBED.name else cells.read(name)
+    return BIASBED if name == BIASBED.name else printed_tables.read(name)
 
 
 def import_runs(source: str, tracking_uri: str = "auto") -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
-from biasbed.published import cells, sweeps
+from biasbed.published import printed_tables, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.system import commands
 from biasbed.tracking.archive import ArchivedRun, new_archive
@@ -42,7 +42,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
     if path.suffix.lower() in (".yaml", ".yml"):
         raise UsageError(
             f"source={source}: a description of a paper is read from biasbed's own folder alone: put it and its CSV "
-            f"into {Path(cells.__file__).parent} and give source={path.stem} (docs/published.md)"
+            f"into {Path(printed_tables.__file__).parent} and give source={path.stem} (docs/published.md)"
         )
     jobs = sweeps.read_sweep(path)
     existing = _studies_of_trials(resolve_uri())
@@ -81,7 +81,7 @@ def write_archive(
     Raises UsageError if jobs on one data set have different domains.
     """
     identities = [_hash_job(job) for job in jobs] if identities is None else identities
-    paper = cells.read(PAPER)
+    paper = printed_tables.read(PAPER)
     rows = {row for _, row in paper.cells}
     protocols: dict[str, record.Protocol] = {}
     with new_archive(file) as archive, tempfile.TemporaryDirectory() as empty:

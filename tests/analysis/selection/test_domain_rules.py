@@ -29,7 +29,7 @@ from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool
 from biasbed.analysis.selection.published import _find_shared_sets
 from biasbed.errors import Failure
-from biasbed.published import cells, sweeps
+from biasbed.published import printed_tables, sweeps
 from biasbed.published.sweep_runs import import_sweep
 from biasbed.published.sweeps import SweepJob, match_name
 from helpers.commands import ROOT
@@ -171,7 +171,7 @@ def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore])
     """Domain by domain; how many classes and images there are a sweep does not tell."""
     counted, _ = split_evidence([read_run(run) for run in stores["synthetic_sweep"].runs("trial")])
     of_cells = cells_of(counted, with_protocols(stores["synthetic_sweep"], counted)[1])
-    shared, notes = _find_shared_sets(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
+    shared, notes = _find_shared_sets(columns_of(of_cells), printed_tables.read("domainbed").protocol, of_cells)
     assert [ours.name for ours, _ in shared] == [theirs.name for _, theirs in shared]
     assert len(shared) == 7
     assert not notes

@@ -20,7 +20,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.published_card import AGREES, DIFFERS, NOT_JUDGED, PUBLISHED_CARD
 from biasbed.analysis.selection import published
 from biasbed.errors import Failure, UsageError
-from biasbed.published import BIASBED, cells, import_runs
+from biasbed.published import BIASBED, import_runs, printed_tables
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHADES, SHADES_CSV, SHIFTS, SHIFTS_CSV, write
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
 
@@ -163,7 +163,7 @@ def papers_uri(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     write(folder, "shifts", SHIFTS, SHIFTS_CSV)
     write(folder, "shades", SHADES, SHADES_CSV)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "FOLDER", folder)
+        patch.setattr(printed_tables, "FOLDER", folder)
         patch.setenv("BIASBED_HOME", str(folder / "home"))
         for name in ("domains", "shifts", "shades"):
             import_runs(name, uri)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from biasbed.analysis.statistics import exact, friedman, planner, power, simulation
+from biasbed.analysis.statistics import exact, friedman, nemenyi, planner, power, simulation
 from biasbed.analysis.statistics import pairs as pairwise
 
 # --- before any score: k, N and alpha ---------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ TABLE = {
 
 @pytest.mark.parametrize("k", TABLE)
 def test_nemenyis_critical_differences(k: int) -> None:
-    differences = [power.critical_difference(k, n, 0.05) for n in (3, 5, 6, 8, 10, 15, 20)]
+    differences = [nemenyi.critical_difference(k, n, 0.05) for n in (3, 5, 6, 8, 10, 15, 20)]
     assert differences == pytest.approx(TABLE[k], abs=0.0051)
 
 

@@ -15,7 +15,7 @@ from biasbed.analysis.columns import Column
 from biasbed.errors import UsageError
 from biasbed.plugins.effective_robustness import section
 from biasbed.plugins.effective_robustness.options import EffectiveOptions
-from biasbed.published import cells, import_runs
+from biasbed.published import import_runs, printed_tables
 from biasbed.suites import derived
 
 PLAIN = ("resnet50", "resnet101", "resnet152", "resnext101_32x4d", "resnext101_32x8d")
@@ -23,7 +23,7 @@ PAIR = "imagenet_200:imagenet_r"
 
 
 def column(name: str, headline: str = "accuracy") -> Column:
-    protocol = cells.read("robustness").protocol
+    protocol = printed_tables.read("robustness").protocol
     (set_record,) = [
         candidate for candidate in protocol.sets if candidate.name == name and candidate.headline == headline
     ]
@@ -36,7 +36,7 @@ SETS = (column("imagenet_200"), column("imagenet_r"), column("imagenet_c", "mce"
 @pytest.fixture(scope="module")
 def means() -> pd.DataFrame:
     """The paper's table 8, and what misses one of the two sets."""
-    paper = cells.read("robustness")
+    paper = printed_tables.read("robustness")
     metrics_of_rows = {run.algorithm: run.metrics(paper.protocol) for run in paper.runs()}
     rows = {
         row: values | derived.derive_values(paper.protocol.derived, values) for row, values in metrics_of_rows.items()

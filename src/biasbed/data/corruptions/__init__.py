@@ -7,15 +7,15 @@ only on (seed, image id, corruption, severity), whichever process makes it and w
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from pkgutil import resolve_name
 
 import numpy as np
 
 from biasbed.data.corruptions import blur, digital, noise, spatter, weather
-from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Constants, Corruption
+from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Corruption
 from biasbed.data.corruptions.frost import photographs
+from biasbed.data.corruptions.keyed_draws import key_generator
 from biasbed.errors import UsageError
 
 _OF_THE_BENCHMARK = (
@@ -33,7 +33,7 @@ _ALL: tuple[Corruption, ...] = (*_OF_THE_BENCHMARK, *_EXTRA, *map(resolve_name, 
 CORRUPTIONS = {corruption.name: corruption for corruption in _ALL}
 GROUPS = tuple(dict.fromkeys(corruption.group for corruption in _OF_THE_BENCHMARK))
 
-__all__ = ["BENCHMARK", "CORRUPTIONS", "EXTRAS", "GROUPS", "SEVERITIES", "SIDE", "Corruption", "corrupt", "find", "key"]
+__all__ = ["BENCHMARK", "CORRUPTIONS", "EXTRAS", "GROUPS", "SEVERITIES", "SIDE", "Corruption", "corrupt", "find"]
 
 
 def find(name: str, frost: Path | None = None) -> Corruption:
@@ -51,15 +51,5 @@ def find(name: str, frost: Path | None = None) -> Corruption:
 def corrupt(image: np.ndarray, corruption: Corruption, severity: int, seed: int, image_id: str) -> np.ndarray:
     """Corrupt an image uint8 [H,W,3] with draws that follow from seed, image, corruption and severity."""
     shape = (image.shape[0], image.shape[1])
-    draws = corruption.draw(key(seed, image_id, corruption.name, severity), severity, shape)
+    draws = corruption.draw(key_generator(seed, image_id, corruption.name, severity), severity, shape)
     return corruption.apply(image, draws, severity)
-
-
-def key(seed: int, image_id: str, corruption: str, severity: int | Constants) -> np.random.Generator:
-    """Make a counter-based generator from a key: draws depend on no other image, corruption, worker or rank.
-
-    severity: or the constants of a suppression (`suppression.py`), which has no severities.
-    """
-    content = repr((seed, image_id, corruption, severity)).encode()
-    number = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "little")
-    return np.random.Generator(np.random.Philox(key=number))

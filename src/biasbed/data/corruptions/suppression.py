@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from biasbed.data.corruptions import key
 from biasbed.data.corruptions.corruption import (
     SIDE,
     Constants,
@@ -27,6 +26,7 @@ from biasbed.data.corruptions.corruption import (
     refuse_other_arrays,
     whole_levels,
 )
+from biasbed.data.corruptions.keyed_draws import key_generator
 from biasbed.errors import UsageError
 
 Cue = Literal["shape", "texture", "colour"]
@@ -69,7 +69,7 @@ class Suppression:
 def suppress(image: np.ndarray, suppression: Suppression, constants: Constants, seed: int, image_id: str) -> np.ndarray:
     """Suppress a cue in an image uint8 [H,W,3] with draws that follow from seed, image, suppression and constants."""
     shape = (image.shape[0], image.shape[1])
-    draws = suppression.draw(key(seed, image_id, suppression.name, constants), constants, shape)
+    draws = suppression.draw(key_generator(seed, image_id, suppression.name, constants), constants, shape)
     return suppression.apply(image, draws, constants)
 
 

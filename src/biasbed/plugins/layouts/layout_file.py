@@ -36,7 +36,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column
-from biasbed.published import cells
+from biasbed.published import printed_tables
 from biasbed.settings import nearest, refuse_unknown
 from biasbed.suites import derived
 from biasbed.system import formats
@@ -117,8 +117,8 @@ class TableLayout(Format):
     def _check(self) -> TableLayout:
         if bool(self.rows) == bool(self.hypotheses):
             raise ValueError("a layout has either rows or hypotheses")
-        if self.source and self.source not in cells.names():
-            raise ValueError(f"source={self.source}: unknown{nearest(self.source, cells.names())}")
+        if self.source and self.source not in printed_tables.names():
+            raise ValueError(f"source={self.source}: unknown{nearest(self.source, printed_tables.names())}")
         _check_names("printed", "column", self.printed, self.columns)
         _check_names("lacking", "row", self.lacking, self.needed)
         return self
@@ -148,7 +148,7 @@ class TableLayout(Format):
         """Return (row, head) -> the number that the source printed; empty without a source."""
         if not self.source:
             return {}
-        paper = cells.read(self.source)
+        paper = printed_tables.read(self.source)
         sets = {tested.name: tested for tested in paper.protocol.sets}
         numbers: dict[tuple[str, str], PrintedNumber] = {}
         for run in paper.runs():
@@ -167,7 +167,7 @@ class TableLayout(Format):
 
     def source_set(self, head: str) -> record.SetRecord | None:
         """Return the column's set as the source has it; None if the source lacks it."""
-        sets = cells.read(self.source).protocol.sets if self.source else ()
+        sets = printed_tables.read(self.source).protocol.sets if self.source else ()
         return next((tested for tested in sets if tested.name == self.columns[head].set), None)
 
 

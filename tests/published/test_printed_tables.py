@@ -12,7 +12,7 @@ import pytest
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
-from biasbed.published import cells, description, find, import_runs, names
+from biasbed.published import description, find, import_runs, names, printed_tables
 from helpers.commands import ROOT
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHIFTS, SHIFTS_CSV, write
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of papers in this test."""
     papers = tmp_path / "papers"
     papers.mkdir()
-    monkeypatch.setattr(cells, "FOLDER", papers)
+    monkeypatch.setattr(printed_tables, "FOLDER", papers)
     write(papers, "domains", DOMAINS, DOMAINS_CSV)
     write(papers, "shifts", SHIFTS, SHIFTS_CSV)
     return papers
@@ -111,11 +111,11 @@ def test_a_wrong_description_is_told_with_its_place(folder: Path) -> None:
         find("domains")
 
 
-@pytest.mark.parametrize("name", cells.names())
+@pytest.mark.parametrize("name", printed_tables.names())
 def test_the_files_of_a_paper_fit_together(name: str) -> None:
     """Every number is described, and there once; every description has a number."""
-    paper = cells.read(name)
-    text = cells.FOLDER.joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    paper = printed_tables.read(name)
+    text = printed_tables.FOLDER.joinpath(f"{name}.csv").read_text(encoding="utf-8")
     lines = list(csv.DictReader(text.splitlines()))
     about = paper.description
     assert sum(map(len, paper.cells.values())) == len(lines) > 0
