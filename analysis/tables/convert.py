@@ -40,8 +40,10 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     for score in scores:
         directions.setdefault(names[score.key], score.direction)
     lower = tuple(name for name, direction in directions.items() if direction == "no")
-    if lower and not settings.has_directions:
-        notes.append(f"lower is better on {listed(lower, 8)}, as the table says (`lower` as none turns it)")
+    turned = {names[score.key] for score in scores if score.is_turned_by_name}
+    said = [name for name in lower if name not in turned]
+    if said and not settings.has_directions:
+        notes.append(f"lower is better on {listed(said, 8)}, as the table says (`lower` as none turns it)")
     blocks = {} if counts_each else _blocks(scores, names)
     _refuse_unlike_parts(table.source, scores, blocks, names)
     if blocks:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.averages import SURE_SHARE, match_share
 from biasbed.analysis.tables.head import Body
+from biasbed.analysis.tables.score_table import ScoreTable
 from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError, listed
 
 FEW_OTHERS = 4  # numbers that are not bold below which bold ones may be the lowest by chance
+FEW_BESIDE = 8  # methods from which on a column that rises with the others is no chance
 FEW_RANKED, MOST_RANKED = 3, 300  # pairs of methods that ranks must order as scores do; methods that are looked at
 # Words of titles that say no direction: methods are named after losses, and adaptation is at test time.
 _UNCLEAR = say.AMBIGUOUS | say.WEAK | {"loss", "balanced", "likelihood", "forgetting", "variance", "correlation"}
@@ -80,6 +83,73 @@ def turned_signs(scores: Sequence[Score], body: Body) -> tuple[list[Score], str]
     result = [score._replace(direction="yes") if score.key in turned else score for score in scores]
     names = listed([name for _, name, _ in sorted(turned)], 6)
     return result, f"higher is better on {names}: all differences are below 0, and 0 is none (`lower` says otherwise)"
+
+
+def turned_by_name(scores: Sequence[Score], averages: Sequence[Score], table: ScoreTable) -> list[Score]:
+    """Return the scores with a mark on those that only the words of their names turn.
+
+    Raises UsageError if numbers contradict such a name: a mean with columns of which more is better, or a column that
+    rises with them.
+    """
+    rows, words = (
+        table.body.grid.rows,
+        [column for column in range(table.body.grid.width) if column not in table.columns.scores],
+    )
+    result = []
+    for score in scores:
+        said = " ".join([table.body.name(score.column), *(rows[score.row][column] for column in words)])
+        result.append(score._replace(is_turned_by_name=score.direction == "no" and not say.arrow(said)))
+    by_set = _by_set(result)
+    keys = list(by_set)
+    doubtful = [key for key in keys if by_set[key][0].is_turned_by_name]
+    if not doubtful or len(doubtful) == len(keys):
+        return result
+    for key in doubtful:
+        evidence = ""
+        if _are_averaged(by_set, averages):
+            evidence = "the printed average is the mean of it and the others"
+        elif not _is_sure_measure(key[2] or key[1]) and _rises(by_set, key):
+            evidence = "it rises with the other columns"
+        if evidence:
+            name = key[1]
+            raise UsageError(
+                f"{table.body.grid.source}: lower is better on {name}, by its name, but {evidence}: say which, as "
+                f"lower={name} or lower=none"
+            )
+    return result
+
+
+def _is_sure_measure(name: str) -> bool:
+    """Return True for a measure that may rise with others, such as ECE; names of data sets have none of its words."""
+    return say.is_metric(name) and not set(say.split_words(name)) <= say.AMBIGUOUS
+
+
+def _are_averaged(by_set: Mapping[tuple[str, str, str], Sequence[Score]], averages: Sequence[Score]) -> bool:
+    """Return True if a printed average is the mean of all data sets."""
+    lines: dict[tuple[str, str], dict[int, float]] = {}
+    for position, of_set in enumerate((averages, *by_set.values())):
+        for score in of_set:
+            lines.setdefault((score.method, score.seed), {})[position] = score.value
+    return match_share(0, range(1, len(by_set) + 1), list(lines.values())) > SURE_SHARE
+
+
+def _rises(by_set: Mapping[tuple[str, str, str], Sequence[Score]], key: tuple[str, str, str]) -> bool:
+    """Return True if a column rises with the mean of the others, each as good as it is."""
+    others: dict[str, list[float]] = {}
+    for other, of_set in by_set.items():
+        values = [-score.value if score.direction == "no" else score.value for score in of_set]
+        spread = statistics.pstdev(values)
+        for score, value in zip(of_set, values, strict=True):
+            if other != key and spread:
+                others.setdefault(score.method, []).append((value - statistics.fmean(values)) / spread)
+    most = max(map(len, others.values()), default=0)
+    pairs = [
+        (score.value, statistics.fmean(others[score.method]))
+        for score in by_set[key]
+        if len(others.get(score.method, ())) == most
+    ]
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs[:MOST_RANKED], 2)]
+    return len(pairs) >= FEW_BESIDE and sum(sign > 0 for sign in signs) > 2 * sum(sign < 0 for sign in signs)
 
 
 def errors_by_top_5(scores: Sequence[Score]) -> tuple[list[Score], str]:

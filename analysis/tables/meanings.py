@@ -254,12 +254,10 @@ def _without_percent(name: str) -> str:
 
 def _shared_measures(names: Sequence[str]) -> set[str]:
     """Return the measures that end the heads of several data sets, in small letters."""
-    counts: Counter[str] = Counter()
-    for name in set(names):
-        if " " in name:
-            counts[_without_percent(name).split()[-1].lower()] += 1
-    shared = set()
-    for word, count in counts.items():
+    split = [_without_percent(name).rpartition(" ") for name in set(names) if " " in name]
+    measured = {stem for stem, _, word in split if _is_sure_measure(word, set())}
+    shared = {word.lower() for stem, _, word in split if stem in measured and say.is_metric(word)}  # `X EM`, `X F1`
+    for word, count in Counter(word.lower() for _, _, word in split).items():
         least = 1
         if word in say.AMBIGUOUS:
             least = len(names) // 2  # CLEVR Distance is a data set

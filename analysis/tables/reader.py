@@ -11,7 +11,13 @@ from biasbed.analysis.tables import checks
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import suspect_swap
 from biasbed.analysis.tables.column_meanings import find_line_meanings, find_measures, find_set_meanings
-from biasbed.analysis.tables.directions import contradicted_by_bold, errors_by_top_5, find_directions, turned_signs
+from biasbed.analysis.tables.directions import (
+    contradicted_by_bold,
+    errors_by_top_5,
+    find_directions,
+    turned_by_name,
+    turned_signs,
+)
 from biasbed.analysis.tables.meanings import ONE_SET, Meaning
 from biasbed.analysis.tables.numbers import Number, is_missing, refuse_text
 from biasbed.analysis.tables.repeats import tell_apart
@@ -187,6 +193,7 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
     scores, of_errors = errors_by_top_5(scores)
     averages, note = reader.averages(), ""
     if not settings.has_directions:
+        scores = turned_by_name(scores, averages, table)
         scores, note = find_directions(scores, averages, reader.ranks(), grid.caption, grid.source)
     scores = _without_validation(scores)
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*(score[:2] for score in scores), strict=True))

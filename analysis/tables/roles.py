@@ -418,7 +418,7 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     spoken_last = next(iter(say.split_words(leaf)[::-1]), "")
     upper = re.split(r"[()]| / ", name.rpartition(" / ")[0])
     has_measure = any(map(say.is_metric, upper))
-    if has_measure or (spoken & say.TIMES and say.arrow(name)):
+    if has_measure or say.names_set(leaf) or (spoken & say.TIMES and say.arrow(name)):
         return False
     if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(r"n_?[a-z]", leaf.replace(" ", "")):
         return True

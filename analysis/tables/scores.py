@@ -28,6 +28,7 @@ class Score(NamedTuple):
     digits: int = 0  # behind the decimal sign
     half: float = 0.0  # half a unit of the last digit: how far the unrounded number may be away
     is_bold: bool = False
+    is_turned_by_name: bool = False  # lower is better, by nothing but the words of its name
 
     @property
     def key(self) -> tuple[str, str, str]:

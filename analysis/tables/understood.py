@@ -52,13 +52,18 @@ class Understood:
 
     @property
     def assumed_direction(self) -> str:
-        """Sentence on the direction of columns for which nothing says it; empty if there is none."""
+        """Sentence on the direction of columns for which nothing but their names says it; empty if there is none."""
         names = names_of_columns(self.used)
+        turned = dict.fromkeys(names[score.key] for score in self.used if score.is_turned_by_name)
         unsaid = dict.fromkeys(names[score.key] for score in self.used if not score.direction)
-        if not unsaid:
-            return ""
-        columns = "any column" if len(unsaid) == len(names) else listed([shown(name, 40) for name in unsaid], 6)
-        return f"higher is taken as better: nothing says it for {columns} (`lower` says otherwise)"
+        assumed = []
+        if turned:
+            whose = "its name" if len(turned) == 1 else "their names"
+            assumed.append(f"lower is taken as better on {listed(list(turned), 6)}, by {whose}")
+        if unsaid:
+            columns = "any column" if len(unsaid) == len(names) else listed([shown(name, 40) for name in unsaid], 6)
+            assumed.append(f"higher is taken as better: nothing says it for {columns}")
+        return f"{'; '.join(assumed)} (`lower` says otherwise)" if assumed else ""
 
     def spellings(self) -> dict[str, tuple[str, str, str]]:
         """Return the columns by all that they may be called, in small letters: their names, and their heads."""

@@ -158,6 +158,8 @@ _OF_COST = re.compile(
     re.I,
 )
 _LANGUAGE = "(?:ar|bg|cs|da|de|el|en|es|et|fi|fr|gu|hi|hu|it|ja|ko|lt|lv|nl|pl|pt|ro|ru|sv|tr|uk|vi|zh)"
+# Names of data sets in which words of measures and costs say nothing: DROP, GAP, `drop f1`, `Latency-Bench`.
+_NAMED_SETS = re.compile(r"(?:DROP|GAP)\b|(?i:(?:drop|gap)[\W_]+(?:f1|em|accuracy)\b|.*(?:bench|qa)$)")
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
     r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
@@ -244,6 +246,8 @@ def direction(name: str) -> str:
         return "yes"
     if not is_metric(name):
         spoken -= AMBIGUOUS
+    if names_set(name):
+        spoken -= LOWER
     if spoken & LOWER:
         return "no"
     if any(word.startswith("fpr") or word.endswith(("error", "loss")) for word in spoken):
@@ -260,10 +264,17 @@ def _is_extra(name: str, spoken: Set[str]) -> bool:
     return bool(_EXTRA.fullmatch(name.strip())) and ("@" in name or not spoken & WEAK)
 
 
+def names_set(name: str) -> bool:
+    """Return True for the name of a data set that holds a word of measures or costs."""
+    return bool(_NAMED_SETS.match(name))
+
+
 @cache
 def is_metric(name: str) -> bool:
     """Return True if a name is that of a measure, and of nothing else."""
     text = without_unit(name)
+    if names_set(text):
+        return False
     if _EXTRA.fullmatch(text.strip()) or _RANK_AT.fullmatch(text):
         return True
     spoken = [word for word in split_words(text) if not word.isdigit()]

@@ -191,7 +191,10 @@ def _understand(grids: Sequence[Grid], options: CompareOptions) -> Understood:
     if lower is not None:
         spellings = table.spellings()
         keys = {spellings.get(squeeze(name).casefold()) for name in lower}
-        table.scores = [score._replace(direction="no" if score.key in keys else "yes") for score in table.scores]
+        table.scores = [
+            score._replace(direction="no" if score.key in keys else "yes", is_turned_by_name=False)
+            for score in table.scores
+        ]
     return table
 
 

@@ -138,3 +138,33 @@ def test_ranks_against_the_words_around_the_table_are_refused(tmp_path: Path) ->
     text = f"{ERRORS}\n\n|method|u|v|rank|\n|---|---|---|---|\n|a|12.1|14.2|2|\n|b|10.1|12.9|3|\n|c|15.3|18.9|1|\n"
     with pytest.raises(UsageError, match="by the words around the table lower is better, and by the printed ranks hi"):
         read(text, tmp_path / "t.md")
+
+
+LEADERBOARD = "model,avg,{drop},mmlu,bbh\n" + "\n".join(
+    f"m{i},{50 + i}.0,{48 + i}.0,{50 + i}.5,{51 + i}.5" for i in range(9)
+)
+
+
+@pytest.mark.parametrize("name", ["DROP", "GAP", "DROP F1", "drop_f1", "Latency-Bench", "DROP (3-shot F1)"])
+def test_the_name_of_a_data_set_that_holds_words_of_measures_turns_nothing(name: str, tmp_path: Path) -> None:
+    scores = read(LEADERBOARD.format(drop=name), tmp_path / "t.csv")
+    assert len(scores.datasets) == 3
+    assert scores.lower == ()
+
+
+@pytest.mark.parametrize(
+    ("head", "evidence"), [("avg", "the printed average is the mean of it"), ("Params", "it rises with the other")]
+)
+def test_a_name_that_the_numbers_contradict_is_refused(head: str, evidence: str, tmp_path: Path) -> None:
+    text = LEADERBOARD.format(drop="drop").replace("avg", head)
+    with pytest.raises(UsageError, match=rf"lower is better on drop, by its name, but {evidence}.* lower=drop or "):
+        read(text, tmp_path / "t.csv")
+    assert read(text, tmp_path / "t.csv", lower="none").lower == ()
+
+
+def test_a_column_that_its_name_alone_turns_is_said_first(tmp_path: Path) -> None:
+    text = "method,u error,v (%) ↓,w\na,3,4,5\nb,4,3,6\nc,5,6,4\n"
+    scores = read(text, tmp_path / "t.csv")
+    assert scores.lower == ("u", "v (%)")
+    assert scores.notes[0].startswith("lower is taken as better on u, by its name; higher is taken as better: ")
+    assert "lower is better on v (%), as the table says (`lower` as none turns it)" in scores.notes
