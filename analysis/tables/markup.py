@@ -43,6 +43,8 @@ _SILENT = {
 _NAMED_BY_COMMAND = re.compile(r"\s*\\([a-zA-Z]{2,})(?=-(?![0-9.]+\s*$))")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
+_NAME_BEFORE = re.compile(r"[^\s\d]{2,}[^\W\d_]$")  # `Whisper-S`; no `R`, which may be squared
+_NOTE_NUMBERS = re.compile(r"\d{1,2}(?:\s*,\s*\d{1,2})*")
 _ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
 _EMOJI = re.compile(r"(?<![A-Za-z_]):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TITLE = re.compile(r"[*_\s]*(?:table\b|tab\.|: \w)", re.I)  # of a table of Markdown
@@ -141,6 +143,8 @@ def _lowered(match: re.Match[str]) -> str:
     text = html.unescape(html.unescape(inner))
     before = _TAG.sub("", match.string[: match.start()])
     is_note = tag == "sup" and bool(_ONLY_LETTERS.fullmatch(text))
+    if tag == "sup" and _NAME_BEFORE.search(before) and _NOTE_NUMBERS.fullmatch(text):
+        return " "
     if not (_NUMBER_BEFORE.search(before) and (is_note or _ONLY_NUMBER.fullmatch(text))):
         is_word = len(text) > 2 and text.isalpha() and before[-1:].isalnum()
         return f" {text}" if is_word else text  # `AP<sup>test</sup>`
@@ -238,6 +242,8 @@ def _append_script(sign: str, argument: str, out: list[str]) -> None:
     is_number = bool(_NUMBER_BEFORE.search("".join(out))) and (is_note or bool(_ONLY_NUMBER.fullmatch(text)))
     if is_number and sign == "_":
         out.append(f" ±{text.strip()}")
+    elif sign == "^" and _NAME_BEFORE.search("".join(out)) and _NOTE_NUMBERS.fullmatch(text):
+        return
     elif not (is_number and sign == "^"):
         out.append(text)
 
