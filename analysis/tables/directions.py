@@ -91,20 +91,16 @@ def turned_by_name(scores: Sequence[Score], averages: Sequence[Score], table: Sc
     Raises UsageError if numbers contradict such a name: a mean with columns of which more is better, or a column that
     rises with them.
     """
-    rows, words = (
-        table.body.grid.rows,
-        [column for column in range(table.body.grid.width) if column not in table.columns.scores],
-    )
+    rows = table.body.grid.rows
+    words = [column for column in range(table.body.grid.width) if column not in table.columns.scores]
     result = []
     for score in scores:
         said = " ".join([table.body.name(score.column), *(rows[score.row][column] for column in words)])
         result.append(score._replace(is_turned_by_name=score.direction == "no" and not say.arrow(said)))
     by_set = _by_set(result)
-    keys = list(by_set)
-    doubtful = [key for key in keys if by_set[key][0].is_turned_by_name]
-    if not doubtful or len(doubtful) == len(keys):
+    if all(of_set[0].direction == "no" for of_set in by_set.values()):
         return result
-    for key in doubtful:
+    for key in [key for key, of_set in by_set.items() if of_set[0].is_turned_by_name]:
         evidence = ""
         if _are_averaged(by_set, averages):
             evidence = "the printed average is the mean of it and the others"
@@ -126,11 +122,14 @@ def _is_sure_measure(name: str) -> bool:
 
 def _are_averaged(by_set: Mapping[tuple[str, str, str], Sequence[Score]], averages: Sequence[Score]) -> bool:
     """Return True if a printed average is the mean of all data sets."""
-    lines: dict[tuple[str, str], dict[int, float]] = {}
-    for position, of_set in enumerate((averages, *by_set.values())):
-        for score in of_set:
-            lines.setdefault((score.method, score.seed), {})[position] = score.value
-    return match_share(0, range(1, len(by_set) + 1), list(lines.values())) > SURE_SHARE
+    for of_average in _by_set(averages).values():
+        lines: dict[tuple[str, str], dict[int, float]] = {}
+        for position, of_set in enumerate((of_average, *by_set.values())):
+            for score in of_set:
+                lines.setdefault((score.method, score.seed), {})[position] = score.value
+        if match_share(0, range(1, len(by_set) + 1), list(lines.values())) > SURE_SHARE:
+            return True
+    return False
 
 
 def _rises(by_set: Mapping[tuple[str, str, str], Sequence[Score]], key: tuple[str, str, str]) -> bool:
@@ -143,11 +142,11 @@ def _rises(by_set: Mapping[tuple[str, str, str], Sequence[Score]], key: tuple[st
             if other != key and spread:
                 others.setdefault(score.method, []).append((value - statistics.fmean(values)) / spread)
     most = max(map(len, others.values()), default=0)
-    pairs = [
-        (score.value, statistics.fmean(others[score.method]))
-        for score in by_set[key]
-        if len(others.get(score.method, ())) == most
-    ]
+    pairs = []
+    for score in by_set[key]:
+        beside = others.get(score.method, [])
+        if beside and len(beside) == most:
+            pairs.append((score.value, statistics.fmean(beside)))
     signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs[:MOST_RANKED], 2)]
     return len(pairs) >= FEW_BESIDE and sum(sign > 0 for sign in signs) > 2 * sum(sign < 0 for sign in signs)
 

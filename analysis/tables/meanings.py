@@ -393,17 +393,37 @@ def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) 
     if not any(map(title_of, groups)) and (known_set := find_known(every, hint)):
         notes.append(f"{', '.join(groups)} group parts of {known_set}, by their names")
         return [_in_known_set(meaning, known_set) if meaning.block else meaning for meaning in meanings]
-    result = []
-    for meaning in meanings:
-        names = groups.get(meaning.block, [])
-        are_sets = sum(bool(say.OF_DATA.search(name)) and not find_known(names, hint) for name in names)
-        is_set = title_of(meaning.block) or say.OF_DATA.search(meaning.block)
-        groups_sets = bool(meaning.block) and not is_set and are_sets * 2 > len(names) > 1
-        result.append(replace(meaning, block="") if groups_sets else meaning)
-    dropped = sorted({m.block for m in meanings} - {m.block for m in result})
-    if dropped:
-        notes.append(f"{', '.join(dropped)} group data sets: each counts (`blocks` says otherwise)")
-    return result
+    grouping, why = _find_groups(groups, hint)
+    if grouping:
+        notes.append(f"{', '.join(grouping)} group data sets, {why}: each counts (`blocks=` names parts that don't)")
+    return [replace(meaning, block="") if meaning.block in grouping else meaning for meaning in meanings]
+
+
+def _find_groups(groups: Mapping[str, Sequence[str]], hint: str) -> tuple[list[str], str]:
+    """Return the upper names that group data sets, and how that is known: if one does, all of a line do.
+
+    Known data sets, and names with the same parts, are none.
+    """
+    counted = Counter(name for names in groups.values() for name in set(names))
+    rests, general, of_sets, unknown = [], [], [], []
+    for block, names in groups.items():
+        spoken = set(say.split_words(block))
+        are_parts = any(counted[name] > 1 or say.split_kind(name) for name in names) or find_known(names, hint)
+        if len(names) < 2 or are_parts or title_of(block) or say.OF_DATA.search(block):
+            continue
+        if spoken <= say.RESTS:
+            rests.append(block)
+        elif spoken <= say.GROUPS:
+            general.append(block)
+        elif 2 * sum(bool(say.OF_DATA.search(name)) for name in names) > len(names):
+            of_sets.append(block)
+        else:
+            unknown.append(block)
+    if general:
+        return [*general, *of_sets, *unknown, *rests], f"by the name {general[0]}"
+    if of_sets:
+        return [*of_sets, *unknown, *rests], f"as below {of_sets[0]}"
+    return rests, "by this name"
 
 
 def _in_known_set(meaning: Meaning, known_set: str) -> Meaning:
@@ -436,6 +456,8 @@ def apply_blocks(meanings: Sequence[Meaning], blocks: Mapping[str, Sequence[str]
             by_name[match] = block
     result = []
     for meaning in meanings:
-        block = by_name.get(meaning.name, by_name.get(meaning.dataset, meaning.block))
-        result.append(replace(meaning, block=block))
+        block = by_name.get(meaning.name, by_name.get(meaning.dataset, ""))
+        is_told = say.split_kind(meaning.dataset) or sum(other.dataset == meaning.dataset for other in meanings) > 1
+        dataset = f"{meaning.block}/{meaning.dataset}" if meaning.block and is_told else meaning.dataset
+        result.append(replace(meaning, block=block, dataset=dataset))
     return result

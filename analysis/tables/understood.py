@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.scores import Score
 from biasbed.errors import UsageError, listed, shown
 from biasbed.system.csv_tables import write_rows
@@ -157,7 +158,8 @@ def names_of_columns(scores: Sequence[Score]) -> dict[tuple[str, str, str], str]
     for block, dataset, metric in keys:
         same = by_dataset[dataset]
         name = dataset
-        if has_repeats and block and block != dataset:
+        is_told = has_repeats or say.split_kind(dataset)
+        if is_told and block and block != dataset:
             name = f"{block}/{dataset}"
         if len({measure for of_block, measure in same if of_block == block}) > 1 and metric:
             name = f"{name} {metric}"

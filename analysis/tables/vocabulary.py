@@ -133,6 +133,12 @@ GENERIC = _terms("""
     approach group categories ooddatasets testenvironment leaveonedomainout testenv classificationtasks 数据集
     category downstreamtasks downstreamdatasets datensätze jeuxdedonnées targetdomainaccuracy value values
 """)
+# Names of groups of data sets; a rest beside data sets says nothing about these.
+GROUPS = _terms("""
+    ood id structured natural specialized math mathematics reading commonsense reasoning code coding knowledge near
+    far general understanding comprehension language tasks datasets benchmarks
+""")
+RESTS = _terms("others other misc miscellaneous")
 # First words of a second line of the head.
 SECOND_HEADS = _terms("""
     target targets targetdomain testdomain domain domains dataset datasets task tasks metric metrics measure
