@@ -33,6 +33,12 @@ class Contests:
         """Number of bold numbers."""
         return sum(map(len, self.bold.values()))
 
+    @property
+    def has_one_bold(self) -> bool:
+        """True if most data sets have one bold value."""
+        single = sum(len({cell.value for cell in cells}) == 1 for cells in self.bold.values())
+        return single > 1 and single >= KEPT * len(self.bold)
+
 
 def bold_contests(table: PrintedNumbers) -> Contests:
     """Return the bold numbers by data set; by part of the methods, if they are the best of their part alone."""
@@ -132,19 +138,24 @@ def _references(table: PrintedNumbers, contests: Contests) -> set[int]:
 
 
 def wrong_bold(table: PrintedNumbers, contests: Contests) -> list[TableFinding]:
-    """Return bold numbers that are not the best of their data set, if most bold numbers of the table are."""
+    """Return bold numbers that are not the best of their data set, if most bold numbers of the table are.
+
+    One below another bold number is right in a table that bolds several, and a claim if all above it are bold.
+    """
     findings = []
-    for key in contests.wrong if contests.is_kept else ():
-        is_lower = contests.is_lower[key[0]]
-        pick = min if is_lower else max
-        best = pick(contests.others[key], key=lambda cell: cell.value)
-        worse = [
-            cell for cell in contests.bold[key] if (cell.value > best.value if is_lower else cell.value < best.value)
-        ]
+    for key, bold in contests.bold.items() if contests.is_kept else ():
+        pick = min if contests.is_lower[key[0]] else max
+        best = pick([*bold, *contests.others[key]], key=lambda cell: cell.value)
         method = table.method_name(best)
-        for cell in worse:
+        rival = pick(cell.value for cell in contests.others[key])
+        for cell in bold:
+            if cell.value == best.value or not (contests.has_one_bold or key in contests.wrong):
+                continue
             text = f"is bold and not the best of {table.sets[key[0]].name}: {method} has {best.text}"
-            findings.append(make_finding(table, cell, "bold", best.text, text))
+            kind = "bold"
+            if pick(cell.value, rival) != rival:
+                kind, text = CLAIM, f"{text}, also bold: do they not differ?"
+            findings.append(make_finding(table, cell, kind, best.text, text))
     return findings
 
 

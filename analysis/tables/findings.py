@@ -35,7 +35,10 @@ class TableFinding(NamedTuple):
 
     def __str__(self) -> str:
         position = f"line {self.line}, {shown(self.row, 40)}, {shown(self.column, 40)}"
-        return f"{position}: {shown(self.printed, 30)} {self.text} (recomputed: {shown(self.recomputed, 40)})"
+        text = f"{position}: {shown(self.printed, 30)} {self.text}"
+        if self.recomputed in self.text:  # another number of the table
+            return text
+        return f"{text} ({'recomputed: ' * self.is_error}{shown(self.recomputed, 40)})"
 
 
 class Checked(NamedTuple):

@@ -339,3 +339,23 @@ def test_an_average_counts_as_its_columns_do_where_a_line_lacks_it(tmp_path: Pat
     text += "| A | 5.1 | 8.3 | 12.2 | 8.5 |\n| B | 4.6 | 8.0 | 11.2 | 7.9 |\n"
     text += "| **C** | **4.1** | **7.3** | **10.0** | **7.1** |\n"
     assert not check(text + "| D (oracle) | 3.1 | 6.3 | 9.0 | - |\n", tmp_path).errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("bold claim", "**59.0** **55.6** **54.8** 54.8 50.1"),
+        ("claim", "**59.0** **55.6** 54.8 54.7 50.1"),
+        ("bold", "**59.0** 55.6 **54.8** 54.7 50.1"),
+        ("", "**59.0** **59.0** 55.6 54.7 50.1"),
+    ],
+)
+def test_a_bold_number_below_another_bold_one_is_found(kind: str, column: str, tmp_path: Path) -> None:
+    others = [["**60.1**", "50.2", "51.3", "52.4", "53.5"], ["42.1", "**63.2**", "44.3", "45.4", "46.5"]]
+    rows = zip("abcde", *others, ["**70.3**", "60.1", "60.2", "61.3", "62.4"], column.split(), strict=True)
+    lines = "\n".join(f"|{'|'.join(row)}|" for row in rows)
+    findings = check(f"|Method|u|v|w|x|\n|-|-|-|-|-|\n{lines}\n", tmp_path).findings
+    found = [finding for finding in findings if finding.column == "x"]
+    assert {finding.kind for finding in found} == set(kind.split())
+    assert all(finding.recomputed == "59.0" for finding in found)
+    assert not any("recomputed" in str(finding) for finding in found)
