@@ -317,7 +317,8 @@ def summary_notes(collection: Collection, label: Callable[[str], str]) -> list[s
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(map(label, rows))
     if collection.is_table:
         return [
-            f"means and ± of {who} are printed ones: tests over sets take the means, tests over runs leave them out"
+            f"means and ± of {who} are printed ones: tests over sets take the means, and none is over runs; Welch's on "
+            "each data set take both, if the number of runs is known"
         ]
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "

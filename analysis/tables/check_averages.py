@@ -45,6 +45,11 @@ class AverageLine(NamedTuple):
         return abs(self.cell.value - self.mean) <= self.reach * (1 + 1e-9) + float_error
 
     @property
+    def right_value(self) -> float:
+        """Average as printed, or as recomputed if it is wrong."""
+        return self.cell.value if self.agrees else self.mean
+
+    @property
     def chance(self) -> float:
         """Probability that a number within the range of the parts agrees by accident."""
         values = [part.value for part in self.parts]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from biasbed.analysis.tables.check_averages import AverageColumn
 from biasbed.analysis.tables.findings import CLAIM, TableFinding, make_finding
-from biasbed.analysis.tables.printed import PrintedNumbers
+from biasbed.analysis.tables.printed import PrintedNumbers, number_text
 from biasbed.analysis.tables.scores import Score
 
 KEPT = 2 / 3  # share of data sets whose bold number is the best, from which on bold says so
@@ -168,7 +167,8 @@ def unsupported_claims(
     """Return bold numbers and best averages that deviations or the number of data sets don't support."""
     findings = []
     for key, bold in contests.bold.items():
-        if contests.is_kept and key not in contests.wrong and len(bold) == 1 and bold[0].spread is not None:
+        is_counted = len(bold) == 1 and bold[0].spread is not None and not bold[0].left_out
+        if contests.is_kept and key not in contests.wrong and is_counted:
             finding = _within_deviation(table, key, bold[0], contests, alpha)
             if finding is not None:
                 findings.append(finding)
@@ -197,7 +197,7 @@ def _within_deviation(
         if p < alpha:
             return None
         text = f"is bold; of {best.num_runs} and {second.num_runs} runs it is not shown to differ from {rival}"
-        return make_finding(table, best, CLAIM, f"p = {p:.2g}", text)
+        return make_finding(table, best, CLAIM, f"Welch's test, uncorrected: p = {p:.2g}", text)
     if difference > error:
         return None
     text = f"is bold; its lead over {rival} is within the deviation of their difference, {error:.2g}"
@@ -209,62 +209,28 @@ def _deviation(table: PrintedNumbers, cell: Score) -> float:
     return (cell.spread or 0.0) * (cell.num_runs**0.5 if table.is_standard_error else 1.0)
 
 
-class Leader(NamedTuple):
-    """A method with its mean over data sets, as printed or recomputed."""
-
-    name: str
-    mean: float
-    cell: Score  # the average, else the number on the first data set
-    parts: tuple[float, ...]
-
-
 def _on_few_sets(
     table: PrintedNumbers, contests: Contests, averages: Sequence[AverageColumn], alpha: float
 ) -> list[TableFinding]:
     """Return a finding for each best average whose lead over the second the data sets don't show."""
-    findings = []
     has_seeds = len(set(table.methods)) < len(table.methods)
+    findings = []
     for average in averages if not has_seeds else ():
-        leaders = []
-        for line in average.lines:
-            parts = tuple(part.value for part in line.parts)
-            leaders.append(Leader(table.methods[line.method], line.cell.value, line.cell, parts))
-        is_lower = contests.is_lower[average.of_set]
-        findings.append(_lead(table, average.parts, leaders, is_lower, alpha))
-    plain = tuple(of_set for of_set, described in enumerate(table.sets) if not described.is_average)
-    kinds = {(table.sets[of_set].metric, contests.is_lower[of_set]) for of_set in plain}
-    if not averages and not has_seeds and len(kinds) == 1 and len(plain) > 1:
-        leaders = _without_average(table, plain)
-        finding = _lead(table, plain, leaders, contests.is_lower[plain[0]], alpha)
-        if finding is not None:
-            finding = finding._replace(printed="(no average)")
-            are_lines = table.are_lines_methods
-            findings.append(finding._replace(column="all") if are_lines else finding._replace(row="all"))
+        findings.append(_lead(table, average, contests.is_lower[average.of_set], alpha))
     return list(filter(None, findings))
 
 
-def _without_average(table: PrintedNumbers, plain: Sequence[int]) -> list[Leader]:
-    """Return the methods that have a number on all data sets, with their means."""
-    leaders = []
-    for method in range(len(table.methods)):
-        cells = [table.cells[method, of_set] for of_set in plain if (method, of_set) in table.cells]
-        if len(cells) == len(plain):
-            parts = tuple(cell.value for cell in cells)
-            leaders.append(Leader(table.methods[method], math.fsum(parts) / len(parts), cells[0], parts))
-    return leaders
-
-
-def _lead(
-    table: PrintedNumbers, sets: Sequence[int], leaders: list[Leader], is_lower: bool, alpha: float
-) -> TableFinding | None:
+def _lead(table: PrintedNumbers, average: AverageColumn, is_lower: bool, alpha: float) -> TableFinding | None:
     """Return a finding if the lead of the best over the second is not shown by the data sets."""
-    if len(leaders) < 2:
+    if len(average.lines) < 2:
         return None
-    best, second = sorted(leaders, key=lambda leader: leader.mean, reverse=not is_lower)[:2]
+    best, second = sorted(average.lines, key=lambda line: line.right_value, reverse=not is_lower)[:2]
     sign = -1 if is_lower else 1
-    differences = _by_block(table, sets, [sign * (a - b) for a, b in zip(best.parts, second.parts, strict=True)])
+    pairs = zip(best.parts, second.parts, strict=True)
+    differences = _by_block(table, average.parts, [sign * (a.value - b.value) for a, b in pairs])
     p = sign_flip_p(differences)
-    if p < alpha or best.mean == second.mean:
+    lead = abs(best.right_value - second.right_value)
+    if p < alpha or not lead:
         return None
     smallest = 2.0 ** (1 - len(differences))
     why = f"{len(differences)} data sets don't show it"
@@ -272,8 +238,12 @@ def _lead(
         why = "its parts are of one data set, and a test needs several"
     elif smallest >= alpha:
         why = f"{len(differences)} data sets can't show it (smallest p {smallest:.2g})"
-    text = f"has the best mean of {len(sets)}, {abs(best.mean - second.mean):.3g} from {second.name}: {why}"
-    return make_finding(table, best.cell, CLAIM, f"p = {p:.2g}", text)
+    recomputed = "" if best.agrees else f"(its parts: {number_text(best.mean, best.cell.digits)}) "
+    text = (
+        f"{recomputed}has the best mean of {len(average.parts)}, {lead:.3g} from {table.methods[second.method]}: {why}"
+    )
+    test = f"exact test of signs: p = {p:.2g}" if len(differences) > 1 else "no test"
+    return make_finding(table, best.cell, CLAIM, test, text)
 
 
 def _by_block(table: PrintedNumbers, sets: Sequence[int], differences: Sequence[float]) -> list[float]:

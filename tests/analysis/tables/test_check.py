@@ -212,11 +212,20 @@ def test_the_check_takes_the_directions_that_the_user_states(tmp_path: Path) -> 
 
 def test_claims_name_the_rival_and_what_is_lacking(tmp_path: Path) -> None:
     claims = [finding for finding in check(SPREAD, tmp_path).findings if not finding.is_error]
-    assert [(claim.row, claim.column) for claim in claims] == [("mix", "u"), ("mix", "all")]
+    assert [(claim.row, claim.column) for claim in claims] == [("mix", "u")]
     assert "its lead over irm (78.5 ± 0.5) is within the deviation" in claims[0].text
-    assert "3 data sets can't show it (smallest p 0.25)" in claims[1].text
     with_runs = check(SPREAD, tmp_path, ReaderSettings(num_runs=3)).findings
     assert "of 3 and 3 runs it is not shown to differ from irm" in with_runs[0].text
+    assert with_runs[0].recomputed.startswith("Welch's test, uncorrected: p = 0.")
+
+
+def test_the_lead_of_a_wrong_average_is_that_of_its_parts(tmp_path: Path) -> None:
+    lines = ["a|70.1|60.2|50.3|60.2", "b|71.3|62.4|51.8|61.8", "c|72.2|61.9|53.0|62.4", "d|69.4|63.3|52.7|61.8"]
+    text = "|".join(["", "Method|u|v|w|Avg|\n|-|-|-|-|-|\n", "|\n|".join([*lines, "e|73.1|64.0|52.9|65.3"]), ""])
+    error, claim = check(text, tmp_path).findings
+    assert (error.kind, error.recomputed) == ("average", "63.33")
+    assert claim.text.startswith("(its parts: 63.33) has the best mean of 3, 0.933 from c: 3 data sets can't show it")
+    assert claim.recomputed == "exact test of signs: p = 0.5"
 
 
 def test_parts_of_one_data_set_count_once_in_a_claim(tmp_path: Path) -> None:
