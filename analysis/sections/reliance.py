@@ -269,7 +269,10 @@ def _describe_set(
         sentences += [f"{against}: {'; '.join(differing)}.", WHY]
     if rows_by_finding:
         findings = [f"{said}: {list_differences(rows, alpha, label)}" for said, rows in rows_by_finding.items()]
-        text = wording.capitalized("; ".join(findings))
+        text = "; ".join(findings)
+        if len(findings) + len(differing) > 1:
+            text = text.replace("no row is shown", "no other row is shown")
+        text = wording.capitalized(text)
         sentences.append(f"{text} ({about} in points, over runs{correction}).")
     return TextureVerdict(" ".join(sentences), bool(differing))
 
