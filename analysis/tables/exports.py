@@ -26,13 +26,15 @@ def refuse_curves(grid: Grid) -> None:
     """Raise UsageError for values over steps: a panel of wandb, a scalar of TensorBoard, a metric history of MLflow."""
     heads = [head.strip() for head in grid.rows[0]]
     folded = [head.casefold() for head in heads]
-    is_panel = folded[0] in _STEPS and any(_CURVE.search(head) for head in heads[1:])
+    is_panel = folded[0] in _STEPS and any(map(_CURVE.search, heads[1:]))
     is_scalar = {"wall time", "step", "value"} <= set(folded)
     is_history = {"timestamp", "step", "value"} <= set(folded)
     if is_panel or is_scalar or is_history:
-        tracker = "MLflow metric history"
-        if is_panel or is_scalar:
-            tracker = "wandb panel" if is_panel else "TensorBoard"
+        tracker = "TensorBoard"
+        if is_panel:
+            tracker = "wandb panel"
+        elif is_history and not is_scalar:
+            tracker = "MLflow metric history"
         raise UsageError(
             f"{grid.source}: holds curves over steps ({tracker} export), no final scores: export the table of runs"
         )
