@@ -92,10 +92,10 @@ def turned_by_name(scores: Sequence[Score], averages: Sequence[Score], table: Sc
     rises with them.
     """
     rows = table.body.grid.rows
-    words = [column for column in range(table.body.grid.width) if column not in table.columns.scores]
+    name_columns = [column for column in range(table.body.grid.width) if column not in table.columns.scores]
     result = []
     for score in scores:
-        said = " ".join([table.body.name(score.column), *(rows[score.row][column] for column in words)])
+        said = " ".join([table.body.name(score.column), *(rows[score.row][column] for column in name_columns)])
         result.append(score._replace(is_turned_by_name=score.direction == "no" and not say.arrow(said)))
     by_set = _by_set(result)
     if all(of_set[0].direction == "no" for of_set in by_set.values()):
@@ -135,18 +135,18 @@ def _are_averaged(by_set: Mapping[tuple[str, str, str], Sequence[Score]], averag
 def _rises(by_set: Mapping[tuple[str, str, str], Sequence[Score]], key: tuple[str, str, str]) -> bool:
     """Return True if a column rises with the mean of the others, each as good as it is."""
     others: dict[str, list[float]] = {}
-    for other, of_set in by_set.items():
+    for beside, of_set in by_set.items():
         values = [-score.value if score.direction == "no" else score.value for score in of_set]
         spread = statistics.pstdev(values)
         for score, value in zip(of_set, values, strict=True):
-            if other != key and spread:
+            if beside != key and spread:
                 others.setdefault(score.method, []).append((value - statistics.fmean(values)) / spread)
     most = max(map(len, others.values()), default=0)
     pairs = []
     for score in by_set[key]:
-        beside = others.get(score.method, [])
-        if beside and len(beside) == most:
-            pairs.append((score.value, statistics.fmean(beside)))
+        standardized = others.get(score.method, [])
+        if standardized and len(standardized) == most:
+            pairs.append((score.value, statistics.fmean(standardized)))
     signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs[:MOST_RANKED], 2)]
     return len(pairs) >= FEW_BESIDE and sum(sign > 0 for sign in signs) > 2 * sum(sign < 0 for sign in signs)
 

@@ -255,9 +255,16 @@ def _without_percent(name: str) -> str:
 def _shared_measures(names: Sequence[str]) -> set[str]:
     """Return the measures that end the heads of several data sets, in small letters."""
     split = [_without_percent(name).rpartition(" ") for name in set(names) if " " in name]
-    measured = {stem for stem, _, word in split if _is_sure_measure(word, set())}
-    shared = {word.lower() for stem, _, word in split if stem in measured and say.is_metric(word)}  # `X EM`, `X F1`
-    for word, count in Counter(word.lower() for _, _, word in split).items():
+    counts: Counter[str] = Counter()
+    measured, shared = set(), set()
+    for stem, _, word in split:
+        counts[word.lower()] += 1
+        if _is_sure_measure(word, set()):
+            measured.add(stem)
+    for stem, _, word in split:
+        if stem in measured and say.is_metric(word):
+            shared.add(word.lower())  # EM beside F1 of one data set
+    for word, count in counts.items():
         least = 1
         if word in say.AMBIGUOUS:
             least = len(names) // 2  # CLEVR Distance is a data set
@@ -404,7 +411,9 @@ def _find_groups(groups: Mapping[str, Sequence[str]], hint: str) -> tuple[list[s
 
     Known data sets, and names with the same parts, are none.
     """
-    counted = Counter(name for names in groups.values() for name in set(names))
+    counted: Counter[str] = Counter()
+    for names in groups.values():
+        counted.update(set(names))
     rests, general, of_sets, unknown = [], [], [], []
     for block, names in groups.items():
         spoken = set(say.split_words(block))
@@ -415,7 +424,7 @@ def _find_groups(groups: Mapping[str, Sequence[str]], hint: str) -> tuple[list[s
             rests.append(block)
         elif spoken <= say.GROUPS:
             general.append(block)
-        elif 2 * sum(bool(say.OF_DATA.search(name)) for name in names) > len(names):
+        elif 2 * len(list(filter(say.OF_DATA.search, names))) > len(names):
             of_sets.append(block)
         else:
             unknown.append(block)
@@ -454,10 +463,11 @@ def apply_blocks(meanings: Sequence[Meaning], blocks: Mapping[str, Sequence[str]
             if match is None:
                 raise UsageError(f"blocks={block}={part}: there is no such data set{nearest(part, sorted(names))}")
             by_name[match] = block
+    counted = Counter(map(_dataset_of, meanings))
     result = []
     for meaning in meanings:
         block = by_name.get(meaning.name, by_name.get(meaning.dataset, ""))
-        is_told = say.split_kind(meaning.dataset) or sum(other.dataset == meaning.dataset for other in meanings) > 1
+        is_told = say.split_kind(meaning.dataset) or counted[meaning.dataset] > 1
         dataset = f"{meaning.block}/{meaning.dataset}" if meaning.block and is_told else meaning.dataset
         result.append(replace(meaning, block=block, dataset=dataset))
     return result
