@@ -28,7 +28,7 @@ from biasbed.analysis.runs.duplicates import duplicate_notes, first_of_each_key
 from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, shown
-from biasbed.settings import refuse_unknown
+from biasbed.settings import nearest, refuse_unknown
 from biasbed.system.commands import format_command
 from biasbed.system.strict import parse_int, parse_json
 
@@ -360,8 +360,11 @@ def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
         raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
     present = distinct(runs, "algorithm")
     for name in names:
-        problem = f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'"
-        refuse_unknown(name, present, f"{problem}; to train it: {format_command('train', {'algorithm': name})}")
+        if name not in present:
+            raise UsageError(
+                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, present)}; "
+                f"to train it: {format_command('train', {'algorithm': name})}"
+            )
     return [run for run in runs if run.algorithm in names]
 
 
