@@ -167,3 +167,12 @@ def test_a_dry_run_shows_the_measure_that_is_tested(tmp_path: Path, capsys: pyte
         out = capsys.readouterr().out
         assert "4 scores" in out.splitlines()[0]
         assert f"measure:       {counted}" in out
+
+
+def test_the_note_on_measures_without_a_data_set_says_that_each_counts(tmp_path: Path) -> None:
+    text = "method,CUB,ECE,NLL\na,1,2,7\nb,3,1,6\nc,2,4,9\nd,5,3,8\n"
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    scores = read_scores(tmp_path / "t.csv", CompareOptions())
+    assert scores.datasets == ["CUB", "ECE", "NLL"]
+    assert any("ECE, NLL name no data set: each counts" in note for note in scores.notes)
+    assert not any("measures of one data set" in note for note in scores.notes)
