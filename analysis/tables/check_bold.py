@@ -242,7 +242,7 @@ def _lead(table: PrintedNumbers, average: AverageColumn, is_lower: bool, alpha: 
     text = (
         f"{recomputed}has the best mean of {len(average.parts)}, {lead:.3g} from {table.methods[second.method]}: {why}"
     )
-    test = f"exact test of signs: p = {p:.2g}" if len(differences) > 1 else "no test"
+    test = f"exact sign-flip test of the mean: p = {p:.2g}" if len(differences) > 1 else "no test"
     return make_finding(table, best.cell, CLAIM, test, text)
 
 

@@ -225,7 +225,7 @@ def test_the_lead_of_a_wrong_average_is_that_of_its_parts(tmp_path: Path) -> Non
     error, claim = check(text, tmp_path).findings
     assert (error.kind, error.recomputed) == ("average", "63.33")
     assert claim.text.startswith("(its parts: 63.33) has the best mean of 3, 0.933 from c: 3 data sets can't show it")
-    assert claim.recomputed == "exact test of signs: p = 0.5"
+    assert claim.recomputed == "exact sign-flip test of the mean: p = 0.5"
 
 
 def test_parts_of_one_data_set_count_once_in_a_claim(tmp_path: Path) -> None:
