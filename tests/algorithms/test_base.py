@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,6 +13,17 @@ from torch.nn.functional import one_hot
 from biasbed.algorithms.base import Algorithm, Progress
 from biasbed.batch import Batch
 from helpers.making import batch_for, images, make
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def test_a_method_s_columns_may_be_a_tuple() -> None:
+    class Mine(Algorithm):
+        uses: ClassVar[Any] = ("domain", "index")
+
+    assert Mine.columns(None) == {"domain", "index"}
+    assert Mine.needs(None) == {"domain"}
+
 
 # --- steps in parts, and of several processes -------------------------------------------------------------------------
 

@@ -193,7 +193,7 @@ class Algorithm(nn.Module):
     @classmethod
     def columns(cls, hparams: Any) -> frozenset[str]:
         """Return the columns that the method reads with these settings; defaults to `uses`."""
-        return cls.uses
+        return frozenset(cls.uses)  # also of a user's tuple
 
     @classmethod
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
