@@ -117,5 +117,40 @@ def test_from_start_to_winners(
     assert "mine: 6 trials: 6 complete" in capsys.readouterr().out
 
 
+def test_a_dry_run_describes_each_method_once_and_names_settings_that_are_not_searched(
+    bed: Bed,
+    settings: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two methods of a user's file in two cells; the space has the rate alone, and one of them a setting of its own."""
+    (tmp_path / "own.py").write_text(OWN)
+    methods = ",".join(f"{tmp_path / 'own.py'}:{name}" for name in ("Plain", "Weighted"))
+    flags = {**settings, "suite": "domains", "algorithms": methods, "dry_run": "yes"}
+    assert bed.run(FakeTrials(), monkeypatch, **flags) == 0
+    printed = capsys.readouterr().out
+    assert "weighted: hparams.weight not searched; ranges go into weighted.yaml beside its file" in printed
+    assert printed.count("not searched") == 1
+    assert [printed.count(f"{name}: optim.lr") for name in ("plain", "weighted")] == [1, 1]
+
+
+OWN = """
+from dataclasses import dataclass
+from biasbed.algorithms.erm import ERM
+from biasbed.settings import setting
+
+class Plain(ERM):
+    @dataclass(frozen=True)
+    class HParams:
+        pass
+
+class Weighted(ERM):
+    @dataclass(frozen=True)
+    class HParams:
+        weight: float = setting(1.0, "weight of a term")
+"""
+
+
 def rate(words: Mapping[str, str]) -> float:
     return float(words.get("optim.lr", "0.1"))

@@ -14,7 +14,7 @@ from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SEARCHES, SweepOptions
-from biasbed.settings import nearest
+from biasbed.settings import flatten, nearest
 from biasbed.studies.cells import StudyCell, expand_cells
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
@@ -157,6 +157,8 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
             messages += [f"{plan.searches[0].subject}: {message}" for message in plan.messages]
             names[index] = plan.searches[0].cell
         messages += [f"not applicable: {reason}" for reason in planned.refusals]
+        if planned.plans and method not in algorithms.REGISTRY:
+            messages += _describe_unsearched(next(iter(planned.plans.values())))
         lacking[algorithms.identifier(method)] = planned.lacking
     return Sweep(
         study=options.study,
@@ -226,6 +228,16 @@ def _plan_searches(
         )
         searches.append(dataclasses.replace(search, description=_describe(search, job)))
     return PlannedSearches(job.config, searches, messages)
+
+
+def _describe_unsearched(plan: PlannedSearches) -> list[str]:
+    """Return a message, as a list, if none of the method's own settings is searched; empty otherwise."""
+    space = plan.searches[0].space
+    hparams = [name for name in flatten(plan.config) if name.startswith("hparams.")]
+    if not hparams or not set(hparams).isdisjoint(space.names):
+        return []
+    name = space.algorithm
+    return [f"{name}: {', '.join(hparams)} not searched; ranges go into {name}.yaml beside its file (docs/sweeps.md)"]
 
 
 class TrialLimit(NamedTuple):

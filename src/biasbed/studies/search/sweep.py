@@ -62,9 +62,10 @@ def _dry_run(plan: Sweep) -> list[str]:
     lines = []
     for search in plan.searches:
         space = f"{', '.join(search.space.names)} ({search.sampler}): {search.trials} trials"
-        lines.append(f"{search.title}: {space}; {search.pruner} pruner, seed {search.seed}; {search.metric}")
-    lines += make_table(plan.study, states, plan.workers).lines
-    return [*lines, f"{plan.workers} at a time; storage {file}", *_describe_power(plan)]
+        lines.append(f"{search.algorithm}: {space} a search; {search.pruner} pruner; {search.metric}")
+    table = make_table(plan.study, states, plan.workers)
+    progress = table.lines if any(state.trials for state in states) else [table.head]
+    return [*dict.fromkeys(lines), *progress, f"{plan.workers} at a time; storage {file}", *_describe_power(plan)]
 
 
 def _describe_power(plan: Sweep) -> list[str]:
