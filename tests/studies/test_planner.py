@@ -143,8 +143,8 @@ def test_seeds_on_pacs_show_a_lead_by_the_paper_s_repeats(tmp_path: Path) -> Non
     text = describe_power(make_study(tmp_path, ["erm", "coral", "mine"], "pacs"), "domainbed", 3)
     assert text is not None
     match = re.fullmatch(
-        r"3 seeds of each row show, with 80% probability, 3 pairs together, a lead of (\S+) points, and 2 points take "
-        r"(\d+): published repeats on pacs differ by (\S+)",
+        r"3 seeds of each row show, with 80% probability \(3 pairs together\), a lead of (\S+) points on pacs as a "
+        r"whole; a lead of 2 points takes (\d+) seeds, if they differ as published repeats do, by (\S+) points",
         text,
     )
     assert match is not None

@@ -205,7 +205,7 @@ def _describe_time(plan: StudyPlan, statuses: Sequence[StudyRunStatus], launcher
         return f"; about {format_duration(seconds)} by the epochs timed so far" if seconds else ""
     units = sum(run.total - status.reached for run, status in statuses if status.state != "done")
     cost = planner.describe_cost(plan.runs, units, launcher, plan.workers, plan.folder)
-    return f"; {cost or 'an estimate follows after the first epoch'}"
+    return f"; {cost or 'an estimate follows after the first evaluation'}"
 
 
 def _describe_power(plan: StudyPlan) -> list[str]:

@@ -18,7 +18,7 @@ def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) 
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     lines.append(f"{len(statuses)} runs: {counts}; {workers} at a time")
     if left.seconds is None:
-        lines.append("how long that takes is not known: no epoch of this study has been timed yet")
+        lines.append("no estimate of the time yet: without dry_run, the command times the first training")
     elif left.seconds:
         hours = left.process_seconds / 3600
         guess = f"; not timed yet, taken as the others: {', '.join(left.guessed)}" if left.guessed else ""

@@ -162,12 +162,13 @@ def _describe_seeds(name: str, deviation: float | None, num_seeds: int, num_rows
 
     options, num_pairs = AnalyzeOptions(), num_rows * (num_rows - 1) // 2
     level = options.alpha / num_pairs
-    together = f", {num_pairs} pairs together" if num_pairs > 1 else ""
+    together = f" ({num_pairs} pairs together)" if num_pairs > 1 else ""
     shown = f"{num_seeds} seeds of each row show, with {TARGET:.0%} probability{together}, a lead of"
     if deviation is None:
         return f"{shown} {detectable(1.0, num_seeds, level):.1f} standard deviations between seeds"
     needed = seeds_for(options.difference, 100 * deviation, level)
     return (
-        f"{shown} {100 * detectable(deviation, num_seeds, level):.1f} points, and {options.difference:g} points take "
-        f"{needed or f'more than {MOST_SEEDS}'}: published repeats on {name} differ by {100 * deviation:.1f}"
+        f"{shown} {100 * detectable(deviation, num_seeds, level):.1f} points on {name} as a whole; a lead of "
+        f"{options.difference:g} points takes {needed or f'more than {MOST_SEEDS}'} seeds, if they differ as published "
+        f"repeats do, by {100 * deviation:.1f} points"
     )
