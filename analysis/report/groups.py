@@ -10,7 +10,7 @@ from biasbed.analysis.columns import Column, blocks, names_of
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.table_model import DAGGER_MEANING, Links, PrintedText, TableColumn, prepared, score_cell
-from biasbed.analysis.report.wording import error_divisor, error_name, listing, replicate_noun
+from biasbed.analysis.report.wording import error_divisor, error_name, listing, repeat_noun
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 from biasbed.analysis.selection.rules import Rule
 
@@ -59,7 +59,7 @@ def caption(analysis: Analysis) -> str:
     if any(group.wide for group in groups(analysis)):
         text += f" {AVERAGE}: plain mean over the columns of a data set"
         if any(cell.std_text for cell in analysis.averages.values()):
-            text += f", ± the {error_name(analysis)} of this mean over {replicate_noun(analysis)}s"
+            text += f", ± the {error_name(analysis)} of this mean between {repeat_noun(analysis)}s"
             text += f" ({error_divisor(analysis)})"
         text += "."
     for group in groups(analysis):
@@ -114,7 +114,7 @@ def score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hasha
 
 def printed_error(analysis: Analysis) -> str:
     """Return what ± is in a LaTeX table, with its divisor if it is not the usual one."""
-    text = f"{wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
+    text = wording.deviation_name(analysis)
     if analysis.error != Rule.error:
         text += f", variance by ${wording.error_divisor(analysis)}$"
     return text
@@ -123,7 +123,7 @@ def printed_error(analysis: Analysis) -> str:
 def printed_text(analysis: Analysis, label: str, table_caption: str, further_note: str = "") -> PrintedText:
     """Return what LaTeX prints around a table of scores. table_caption: LaTeX. further_note: plain text."""
     parts = [
-        f"{latex.provenance(analysis)}. Best in bold.",
+        f"{latex.provenance(analysis)}. Bold: best mean, which need not be a tested lead.",
         latex.prose(caption(analysis)),
         rf"\textsuperscript{{$\dagger$}}~underlined: {DAGGER_MEANING}. " if analysis.daggers else "",
         latex.prose(wording.empty_cells_legend(analysis, dash="--")),

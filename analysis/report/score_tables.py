@@ -81,9 +81,10 @@ def _scores_caption(analysis: Analysis) -> str:
     """Return the caption of the table of scores, without the legends of what sections add."""
     caption = f"Scores, in {analysis.units}. Bold: best of the column."
     if wording.has_deviations(analysis):
-        deviation = f"{wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
         divisor = wording.error_divisor(analysis)
-        caption = f"Mean ± {deviation} ({divisor}), in {analysis.units}. Bold: best of the column."
+        caption = (
+            f"Mean ± {wording.deviation_name(analysis)} ({divisor}), in {analysis.units}. Bold: best of the column."
+        )
     caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += INTERVALS

@@ -101,9 +101,7 @@ def _scores(analysis: Analysis, links: Links) -> str:
 
 def title_with_deviation(analysis: Analysis) -> str:
     """Return the title of the table of scores, which says what ± is."""
-    return (
-        f"Scores, {analysis.units}: mean ± {wording.error_name(analysis)} between {wording.replicate_noun(analysis)}s"
-    )
+    return f"Scores, {analysis.units}: mean ± {wording.deviation_name(analysis)}"
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -57,13 +57,16 @@ def _scores(analysis: Analysis) -> str:
         table = _with_intervals(table)
     num_columns = _num_columns(table)
     rows = _best_rows(analysis, table)
+    num_rows = len(table.rows) - len(rows) + len(table.below[MOST_BELOW:])
     left_out = []
-    for number, noun in ((len(table.rows) - len(rows), "row"), (len(table.columns) - num_columns, "column")):
+    for number, noun in ((num_rows, "row"), (len(table.columns) - num_columns, "column")):
         if number:
             left_out.append(wording.count(number, noun))
     parts = [title, summary.render_table(_part(table, rows, num_columns))]
     if left_out:
         parts.append(f"  and {wording.listing(left_out)} more in summary.txt")
+    if table.legend_below:
+        parts.append(summary.wrap([table.legend_below.strip()]))
     return "\n".join(parts)
 
 

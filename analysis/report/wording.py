@@ -57,9 +57,20 @@ def replicate_noun(analysis: Analysis) -> str:
     return "run"
 
 
+def repeat_noun(analysis: Analysis) -> str:
+    """Return the noun of `replicate_noun` for readers of one table: `seed` if a replicate is a seed on all cells."""
+    noun = replicate_noun(analysis)
+    return "seed" if noun == "replicate" and not analysis.collection.is_search else noun
+
+
 def error_name(analysis: Analysis) -> str:
     """Return what ± is in tables: `standard deviation` or `standard error`."""
     return scores.ERRORS[analysis.error].label
+
+
+def deviation_name(analysis: Analysis) -> str:
+    """Return what ± is and between what: `standard deviation between runs`."""
+    return f"{error_name(analysis)} between {repeat_noun(analysis)}s"
 
 
 def error_divisor(analysis: Analysis) -> str:

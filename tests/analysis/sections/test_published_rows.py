@@ -7,7 +7,7 @@ import re
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex, pasted_table, score_tables, summary
+from biasbed.analysis.report import latex, pasted_table, score_tables, summary, terminal_table
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from helpers.commands import ROOT
@@ -58,6 +58,9 @@ def test_every_format_has_them_below_a_rule_with_their_source(analysis: Analysis
     assert "ICLR 2021" in printed
     assert "| ERM, published |" in pasted_table.render(analysis, "markdown")
     assert "ERM, published" in summary.render(analysis)
+    shown = " ".join(terminal_table.render(analysis).split())
+    assert "ERM, published" in shown
+    assert "Rows marked as published (Gulrajani, Lopez-Paz:" in shown
 
 
 def test_no_test_knows_them(analysis: Analysis) -> None:
