@@ -1,6 +1,6 @@
 """Table of scores with ranks in Markdown, HTML or LaTeX, to paste into a README, a page or a paper.
 
-Answers: What does `compare --format` print?
+Answers: What does `compare --format` print? What does `analyze` write as Markdown?
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
-from biasbed.analysis.report import latex, score_tables
+from biasbed.analysis.report import latex, score_tables, summary
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
 
@@ -29,6 +30,13 @@ def render(analysis: Analysis, table_format: TableFormat) -> str:
         if scores is not None and column.name in scores.directed:
             arrows[column.name] = " ↑" if column.higher_is_better else " ↓"
     return {"markdown": _markdown, "html": _html, "latex": _latex}[table_format](table, arrows)
+
+
+def render_page(analysis: Analysis) -> str:
+    """Return the table of scores in Markdown between its title and what a reader needs to know of it."""
+    table = score_tables.scores(analysis, Links(analysis))
+    below = [*summary.list_legends(analysis, table), *answer_sentences(analysis), *summary.describe_rule(analysis)]
+    return "\n\n".join([summary.score_title(analysis), _markdown(table, {}), *map(_escape_markdown, below)]) + "\n"
 
 
 def _heads(table: ReportTable, arrows: Arrows, escape: Callable[[str], str]) -> list[str]:

@@ -29,10 +29,7 @@ def render(analysis: Analysis) -> str:
 
     Above a table of more than `MOST_ROWS` rows the answer comes first.
     """
-    links, part = Links(analysis), analysis.collection.part
-    rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
-    if analysis.rule.oracle:
-        rule.append(ORACLE)
+    links, part, rule = Links(analysis), analysis.collection.part, describe_rule(analysis)
     first = [_scores(analysis, links), wrap(answer_paragraphs(analysis))]
     parts = [
         f"Analysis of {analysis.title}",
@@ -46,6 +43,12 @@ def render(analysis: Analysis) -> str:
     for section in sections.sections_of(analysis):
         parts += _of_section(section, analysis, links, answered)
     return "\n\n".join(parts)
+
+
+def describe_rule(analysis: Analysis) -> list[str]:
+    """Return the sentence on the selection rule, with a warning if it looks at test images; empty for a table."""
+    rule = [] if analysis.collection.is_table else [f"Selection rule: {wording.rule_sentence(analysis)}."]
+    return [*rule, ORACLE] if analysis.rule.oracle else rule
 
 
 def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
@@ -86,17 +89,23 @@ def _of_parts(parts: Sequence[ShownPart], said: Container[str] = ()) -> list[str
 def _scores(analysis: Analysis, links: Links) -> str:
     """Return the table of scores with its title, and the meaning of its marks."""
     table = score_tables.scores(analysis, links)
-    title = f"Scores, {analysis.units}"
-    if wording.has_deviations(analysis):
-        title = title_with_deviation(analysis)
-        if analysis.error != Rule.error:
-            title += f" ({wording.error_divisor(analysis)})"
-    lines = [title, render_table(table)]
-    if analysis.daggers:
-        lines.append(f"  {DAGGER} {DAGGER_MEANING}")
-    captions = (groups.caption(analysis), wording.empty_cells_legend(analysis), table.legend_below)
-    below = [line.strip() for line in captions if line]
-    return "\n".join([*lines, *([wrap(below)] if below else [])])
+    legends = list_legends(analysis, table)
+    return "\n".join([score_title(analysis), render_table(table), *([wrap(legends)] if legends else [])])
+
+
+def score_title(analysis: Analysis) -> str:
+    """Return the title of the table of scores, with the divisor of ± if it is not the usual one."""
+    if not wording.has_deviations(analysis):
+        return f"Scores, {analysis.units}"
+    divisor = "" if analysis.error == Rule.error else f" ({wording.error_divisor(analysis)})"
+    return title_with_deviation(analysis) + divisor
+
+
+def list_legends(analysis: Analysis, table: ReportTable) -> list[str]:
+    """Return the meanings of the marks, columns and rows of the table of scores."""
+    daggers = f"{DAGGER} {DAGGER_MEANING}" if analysis.daggers else ""
+    legends = (daggers, groups.caption(analysis), wording.empty_cells_legend(analysis), table.legend_below)
+    return [legend.strip() for legend in legends if legend]
 
 
 def title_with_deviation(analysis: Analysis) -> str:

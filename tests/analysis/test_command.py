@@ -125,7 +125,7 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
         figures += [name, f"{name}_strict"]
     expected = set(FILES.split())
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
-    expected |= {f"tables/{name}.tex" for name in TABLES.split()}
+    expected |= {"tables/scores.md", *(f"tables/{name}.tex" for name in TABLES.split())}
     assert written == expected | {"manifest.json"}
     assert set(json.loads((outcome.output_dir / "manifest.json").read_text())) == expected
     logged = Path(recorder.client.download_artifacts(outcome.run_id, "", str(tmp_path)))

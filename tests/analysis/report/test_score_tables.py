@@ -168,6 +168,10 @@ def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files:
         r"\multicolumn{3}{c}{PACS} \\ \cmidrule(lr){3-5} \cmidrule(lr){6-8}"
         in (files / "tables/scores.tex").read_text()
     )
+    markdown = (files / "tables/scores.md").read_text()
+    assert "| PACS Avg |" in markdown
+    assert "± the standard deviation of this mean between seeds" in markdown
+    assert "Selection rule: " in markdown
 
 
 def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(recorder: Recorder) -> None:

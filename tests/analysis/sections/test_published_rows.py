@@ -57,6 +57,9 @@ def test_every_format_has_them_below_a_rule_with_their_source(analysis: Analysis
     assert re.search(r"\\midrule\n\w+, published", printed)
     assert "ICLR 2021" in printed
     assert "| ERM, published |" in pasted_table.render(analysis, "markdown")
+    page = pasted_table.render_page(analysis)
+    assert "| ERM, published |" in page
+    assert "Rows marked as published (Gulrajani, Lopez-Paz:" in page
     assert "ERM, published" in summary.render(analysis)
     shown = " ".join(terminal_table.render(analysis).split())
     assert "ERM, published" in shown
