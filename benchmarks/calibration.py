@@ -4,7 +4,7 @@
 
 Equal algorithms in every scenario, alpha = 0.05; each rate stands with its Monte Carlo standard error. All it prints is
 in docs/calibration.md; tests/analysis/statistics/test_calibration.py runs the same functions with fewer
-simulations. Two minutes in all; `--part` runs one of them.
+simulations. Some minutes in all; `--part` runs one of them.
 """
 
 from __future__ import annotations
