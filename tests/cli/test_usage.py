@@ -52,6 +52,10 @@ def test_values_are_those_that_suite_and_method_would_use(capsys: pytest.Capture
     assert "[1.25]" in own
 
 
+def test_help_on_a_study_says_that_suite_and_method_change_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "what holds where neither suite nor method sets it" in shown(capsys, "benchmark", "--help")
+
+
 def test_what_is_named_shows_its_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "train", "--suite", "biasbed", "--help")
     assert "of what is named:" in text

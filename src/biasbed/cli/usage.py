@@ -153,13 +153,14 @@ def _kind(type_: object) -> str:
 
 def _notes(command: str, flags: Mapping[str, str]) -> list[str]:
     """Return the last lines of a command's help, which say where more settings are described."""
+    brackets = [
+        "In brackets is what holds where neither suite nor method sets it. What these use, and the method's own",
+        "settings: biasbed train --suite demo --algorithm infodrop --help",
+    ]
     if command == "train" and not set(DECIDES) & set(flags):
-        return [
-            "In brackets is what holds where neither suite nor method sets it. What these use, and the method's own",
-            "settings: biasbed train --suite demo --algorithm infodrop --help",
-        ]
+        return brackets
     if command in ("benchmark", "sweep"):
-        return [f"Settings of the trainings: biasbed {command} --help all, and docs/methods.md for methods' own."]
+        return [f"Settings of the trainings: biasbed {command} --help all", *brackets]
     return []
 
 
