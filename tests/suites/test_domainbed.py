@@ -226,8 +226,7 @@ def test_how_many_trainings_a_search_takes(pictures: Path, capsys: pytest.Captur
     assert cli.main(sweep_words(pictures, train="Pics,Four", test_domains="each", dry_run="yes")) == 0
     said = capsys.readouterr().out
     assert f"sweep: {60 * 7} trials" in said
-    assert "erm in pics-art repeat 0" in said
-    assert "erm in four-d repeat 2" in said
+    assert said.count("erm: optim.lr, ") == 1
 
 
 @pytest.mark.parametrize("keep", ["best_last", "none"])
