@@ -208,6 +208,19 @@ def test_spaces_are_of_the_data_set_and_of_the_method(train: str) -> None:
             assert found == pytest.approx(expected[one.name], rel=1e-12), one.name
 
 
+@pytest.mark.parametrize("protocol", ["settings", "day"])
+def test_a_study_says_first_how_images_differ_from_the_release(
+    protocol: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+    make_domains(tmp_path / "PACS", ("art_painting", "cartoon", "photo", "sketch"), classes, images=2, size=8)
+    settings = {**flags(tmp_path, train="pacs"), "test_domains": "each", "protocol": protocol, "dry_run": "yes"}
+    del settings["batch_size"]
+    settings |= {"algorithms": "erm,coral", "workers": "1", "study": "small"}
+    assert cli.main(["benchmark", *(f"--{name}={value}" for name, value in settings.items())]) == 0
+    assert capsys.readouterr().out.count("pacs: photo has 14 images; the release has 1,670\n") == 1
+
+
 # --- searches ---------------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,10 @@ class DomainDataSet(OnDisk):
         """Return 16 hex digits of its files and of what is made of them: the same for every seed."""
         raise NotImplementedError
 
+    def compare(self, counts: Mapping[str, int], classes: int) -> ReleaseComparison:
+        """Compare the number of images of each domain, and of classes, with the release."""
+        return ReleaseComparison(())
+
     def with_interpolation(self, interpolation: str) -> DomainDataSet:
         """Return the data set with another interpolation of its computed images; itself if it has none."""
         return self
@@ -103,10 +107,6 @@ class FolderDomains(DomainDataSet):
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
         """Return the folder of each domain, in order. Raises UsageError if one is missing."""
         raise NotImplementedError
-
-    def compare(self, counts: Mapping[str, int], classes: int) -> ReleaseComparison:
-        """Compare the number of images of each domain, and of classes, with the release."""
-        return ReleaseComparison(())
 
     def _class_root(self, folder: Path) -> Path:
         """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""

@@ -154,7 +154,7 @@ def dry_run(plan: StudyPlan) -> list[str]:
     refuse_folder(plan.folder, plan.table.study, "train")
     finished = find_finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
     statuses = read_statuses(plan, finished)
-    return [*_list_left_out(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
+    return [*_list_notes(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
 
 
 def train_plan(
@@ -185,7 +185,7 @@ def train_plan(
         if open_states:
             left = f"{len(open_states)} to train, {plan.workers} at a time{_describe_time(plan, statuses, launcher)}"
         power = _describe_power(plan) if open_states else []
-        display.say("\n".join([*_list_left_out(plan), f"{name}: {len(statuses)} runs; {left}", *power]))
+        display.say("\n".join([*_list_notes(plan), f"{name}: {len(statuses)} runs; {left}", *power]))
 
         def end() -> None:
             runner.stop()
@@ -214,8 +214,9 @@ def _describe_power(plan: StudyPlan) -> list[str]:
     return [line] if line else []
 
 
-def _list_left_out(plan: StudyPlan) -> list[str]:
-    return [f"not applicable: {reason}" for reason in plan.left_out]
+def _list_notes(plan: StudyPlan) -> list[str]:
+    """Return the lines on the data, and on cells that are left out."""
+    return [*plan.remarks, *(f"not applicable: {reason}" for reason in plan.left_out)]
 
 
 def _origin_tags(table: StudyTable) -> dict[str, str]:

@@ -112,6 +112,7 @@ class StudyPlan:
     workers: int
     left_out: tuple[str, ...] = ()  # sentences: which row has no run in which cell, and why
     lacking: Lacking = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()  # lines on the data
 
     @property
     def suite(self) -> str:
@@ -182,12 +183,14 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     left_out: list[str] = []
     lacking: dict[str, dict[int, Sequence[str]]] = {}
     tests: list[TestedCell] = []  # what trained rows are tested on
+    remarks: dict[str, None] = {}  # in order, each once
     with ProgressBar(len(table.rows) * len(cells), "cell") as bar:
         for row in table.rows:
             models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
             planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests, bar))
             for index, cell_runs in planned.plans.items():
                 configs.append(cell_runs.config)
+                remarks |= dict.fromkeys(cell_runs.remarks)
                 grid += [GridRun(seed_index, index, run) for seed_index, run in enumerate(cell_runs.runs)]
             left_out += planned.refusals
             lacking[row] = planned.lacking
@@ -203,14 +206,16 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
         workers = min(map(launcher.capacity, configs))
     workers = min(int(workers), len(runs))
     cell_names = {planned.cell_index: planned.run.cell for planned in grid}
-    return StudyPlan(table, runs, configs[0], workers, tuple(left_out), name_cells(lacking, cell_names))
+    lacking_by_cell = name_cells(lacking, cell_names)
+    return StudyPlan(table, runs, configs[0], workers, tuple(left_out), lacking_by_cell, tuple(remarks))
 
 
 class CellRuns(NamedTuple):
-    """Runs of a row in a cell, one per seed, and the config of the first."""
+    """Runs of a row in a cell, one per seed, the config of the first, and the suite's remarks on its data."""
 
     config: Config
     runs: Sequence[PlannedRun]
+    remarks: Sequence[str] = ()
 
 
 def _plan_cell(
@@ -238,7 +243,7 @@ def _plan_cell(
         raise UsageError(
             f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
         )
-    return CellRuns(job.config, runs)
+    return CellRuns(job.config, runs, job.suite.remarks)
 
 
 def _announce(table: StudyTable) -> None:

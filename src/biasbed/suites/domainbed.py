@@ -174,8 +174,16 @@ class DomainBed(HoldingOut[DomainBedSettings]):
             test_domains=held_out,
             derivations=(record.mean_of_training_domains((part.name, part.domain) for part in outs),),
             selection_rules=record.DOMAIN_RULES,
+            remarks=self._describe_differences(domains),
             usual=StreamRequest(per_domain=True, replacement=True),
         )
+
+    def _describe_differences(self, domains: Mapping[str, Source]) -> tuple[str, ...]:
+        """Return a line about each domain whose number of images differs from the release's."""
+        counts = {name: len(source) for name, source in domains.items()}
+        num_classes = len(next(iter(domains.values())).classes)
+        differences = self.set_of_domains.compare(counts, num_classes).differences
+        return tuple(f"{self.data}: {difference}" for difference in differences)
 
     @property
     def _seed(self) -> int:

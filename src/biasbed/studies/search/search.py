@@ -154,7 +154,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
         for index, plan in planned.plans.items():
             searches += plan.searches
             configs.append(plan.config)
-            messages += [f"{plan.searches[0].subject}: {message}" for message in plan.messages]
+            messages += [*plan.remarks, *(f"{plan.searches[0].subject}: {message}" for message in plan.messages)]
             names[index] = plan.searches[0].cell
         messages += [f"not applicable: {reason}" for reason in planned.refusals]
         if planned.plans and method not in algorithms.REGISTRY:
@@ -167,7 +167,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
         settings=settings,
         config=configs[0],
         workers=min(_count_workers(options, launcher, configs), sum(search.trials for search in searches)),
-        messages=tuple(messages),
+        messages=tuple(dict.fromkeys(messages)),
         lacking=name_cells(lacking, names),
     )
 
@@ -184,11 +184,12 @@ def _count_workers(options: SweepOptions, launcher: Launcher, configs: Sequence[
 
 
 class PlannedSearches(NamedTuple):
-    """Searches of a method in a cell, a repeat each, and messages about them for the user."""
+    """Searches of a method in a cell, a repeat each, messages about them for the user, and remarks on the data."""
 
     config: Config
     searches: list[Search]
     messages: list[str]
+    remarks: Sequence[str]
 
 
 def _plan_searches(
@@ -227,7 +228,7 @@ def _plan_searches(
             description={},
         )
         searches.append(dataclasses.replace(search, description=_describe(search, job)))
-    return PlannedSearches(job.config, searches, messages)
+    return PlannedSearches(job.config, searches, messages, job.suite.remarks)
 
 
 def _describe_unsearched(plan: PlannedSearches) -> list[str]:
