@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import card_page
 from biasbed.evaluation.card_page import CardPage, Panel, ValueBar
-from biasbed.evaluation.evaluate_model import make_page
+from biasbed.evaluation.evaluate_model import make_page, results_text
 from biasbed.published import printed_tables
 from helpers.nearest_mean import IMAGES, decide_by_means
 
@@ -91,6 +92,19 @@ def test_the_page_loads_nothing_and_names_what_was_tested(card: Card, tmp_path: 
     assert "decide_by_means" in text
     assert f"on at most {IMAGES} images" in text
     assert all(f"{bar.text}<" in text for panel in page_of(card).panels() for bar in panel.bars)
+
+
+def test_a_value_of_two_names_is_printed_once(card: Card) -> None:
+    printed = results_text(card._evaluation, card._results)
+    assert printed.count("accuracy lost if cells are shuffled") == 1
+    assert "loss_by_patch_shuffle" not in printed
+
+
+def test_the_network_stands_below_the_row_s_name(card: Card) -> None:
+    page = page_of(card)
+    assert page.content()["subtitle"] == "decide_by_means, tested on In-Domain, Cue Conflict"
+    of_checkpoint = replace(page, job=replace(page.job, backbone="timm:resnet18"))
+    assert of_checkpoint.content()["subtitle"].startswith("timm:resnet18, tested on")
 
 
 def test_reliance_in_every_strength_has_a_curve_for_each_suppression() -> None:

@@ -186,9 +186,11 @@ class CardPage:
 
     def content(self) -> dict[str, Any]:
         """Return what the template prints."""
+        network = self.job.backbone or self.job.given_settings["model"]  # many rows are called erm
+        tested = ", ".join(display_name(decisions.set) for decisions in self.plain_decisions)
         return {
             "title": self.job.row,
-            "subtitle": f"Tested on {', '.join(display_name(decisions.set) for decisions in self.plain_decisions)}",
+            "subtitle": f"{network}, tested on {tested}",
             "answer": list(self.answer()),
             "remarks": self.suite.remarks,
             "facts": self.facts(),

@@ -57,8 +57,13 @@ def make_tables(sets: DecidedSets) -> DecisionTables:
 
 
 def without_shown(derived: Sequence[record.Derived], tables: DecisionTables) -> list[record.Derived]:
-    """Return the derived values that no table shows."""
+    """Return the derived values that no table shows, neither by name nor as another measure of the same inputs."""
     shown: set[str] = set()
     for table in tables.values():
         shown.update(table.metrics)
-    return [declaration for declaration in derived if declaration.metric not in shown]
+    computed = {_computation(declaration) for declaration in derived if declaration.metric in shown}
+    return [declaration for declaration in derived if _computation(declaration) not in computed]
+
+
+def _computation(declaration: record.Derived) -> tuple[object, ...]:
+    return declaration.function, declaration.inputs, declaration.references
