@@ -214,8 +214,8 @@ def average(analysis: Analysis) -> AverageRows | None:
 def average_rows(analysis: Analysis) -> pd.DataFrame:
     """Return one row per algorithm and column; then per data set of several columns; then over all data sets.
 
-    Columns algorithm, dataset (`AVERAGE` over all), mean, error (what ± is in tables; none over all), its kind and
-    ddof, num_runs.
+    Columns algorithm, dataset (`AVERAGE` over all), mean, standard_deviation or standard_error (what ± is in tables;
+    none over all), its ddof, num_runs.
     """
     kind = scores.ERRORS[analysis.error]
     averages = average(analysis)
@@ -227,10 +227,10 @@ def average_rows(analysis: Analysis) -> pd.DataFrame:
             if group.wide:
                 cells.append((group.block, analysis.averages[algorithm, group.block]))
         for name, cell in cells:
-            rows.append((algorithm, name, cell.mean, cell.std, kind.label, kind.ddof, cell.num_runs))
+            rows.append((algorithm, name, cell.mean, cell.std, kind.ddof, cell.num_runs))
         if averages is not None and averages.means:
-            rows.append((algorithm, AVERAGE, averages.means[algorithm], math.nan, "", None, None))
-    columns = ["algorithm", "dataset", "mean", "error", "kind", "ddof", "num_runs"]
+            rows.append((algorithm, AVERAGE, averages.means[algorithm], math.nan, None, None))
+    columns = ["algorithm", "dataset", "mean", kind.label.replace(" ", "_"), "ddof", "num_runs"]
     return pd.DataFrame(rows, columns=columns).astype({"ddof": "Int64", "num_runs": "Int64"})
 
 
