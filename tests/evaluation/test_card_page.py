@@ -139,6 +139,11 @@ def test_a_value_outside_the_line_stands_at_its_end() -> None:
     assert ValueBar("x", -1.4).text == "-1.4 %"
 
 
+def test_zero_has_no_sign() -> None:
+    assert ValueBar("a", -0.01, -1e-14, 27.8).text == "0.0 % (0.0 to 27.8)"
+    assert format_interval(-1e-16, 0.278) == "0.00 to 27.80"
+
+
 def test_the_published_errors_under_corruptions_have_the_published_mean() -> None:
     errors = printed_tables.corruption_errors("resnet50")
     assert len(errors) == 15

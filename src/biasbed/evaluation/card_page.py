@@ -86,8 +86,8 @@ class ValueBar(NamedTuple):
     @property
     def text(self) -> str:
         """Value and interval as they are printed."""
-        interval = "" if math.isnan(self.low) else f" ({self.low:.1f} to {self.high:.1f})"
-        return f"{self.value:.1f} %{interval}"
+        interval = "" if math.isnan(self.low) else f" ({self.low:z.1f} to {self.high:z.1f})"  # z: no minus before zero
+        return f"{self.value:z.1f} %{interval}"
 
     @property
     def places(self) -> dict[str, float]:

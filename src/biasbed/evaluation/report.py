@@ -227,12 +227,12 @@ def _with_unit(value: float, declaration: record.Derived) -> str:
 
 def percentage(value: float) -> str:
     """Return a fraction in percent."""
-    return f"{100 * value:.2f} %"
+    return f"{100 * value:z.2f} %"
 
 
 def format_interval(low: float, high: float) -> str:
     """Return an interval of fractions in percent."""
-    return f"{100 * low:.2f} to {100 * high:.2f}"
+    return f"{100 * low:z.2f} to {100 * high:z.2f}"
 
 
 def _format_cues(decisions: Decisions, title: str) -> list[str]:
