@@ -19,6 +19,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import card_page
 from biasbed.evaluation.card_page import CardPage, Panel, ValueBar
 from biasbed.evaluation.evaluate_model import make_page, results_text
+from biasbed.evaluation.report import format_interval
 from biasbed.published import printed_tables
 from helpers.nearest_mean import IMAGES, decide_by_means
 
