@@ -197,7 +197,7 @@ LIMITS = """\
 - **It says little on the luck of a training.** Few sources print deviations with their number of runs; other seeds
   give other numbers.
 - **Numbers are taken as they are printed.** Rows may come from different papers.
-- **It is no sample of the field.** These tables could be read from public files.
+- **It is no sample of the field.**
 """
 
 
