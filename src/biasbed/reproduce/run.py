@@ -139,24 +139,21 @@ def _introduction(plan: Reproduction) -> str:
 def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
     """Raise UsageError if the training here would be another experiment."""
     original, tags = plan.original, plan.tags
-    problem = ""
     if original.tag(record.DATA_FINGERPRINT) != tags.get(record.DATA_FINGERPRINT) and not options.allows("data"):
-        problem = (
+        raise UsageError(
             f"the images here are not those of the run (fingerprint {tags.get(record.DATA_FINGERPRINT)}, recorded "
             f"{original.tag(record.DATA_FINGERPRINT)}): give their folder with data_dir=, or accept it with allow=data"
         )
-    elif original.tag(record.WEIGHTS) != tags.get(record.WEIGHTS, ""):
-        problem = (
+    if original.tag(record.WEIGHTS) != tags.get(record.WEIGHTS, ""):
+        raise UsageError(
             f"the model here is not that of the run (weights {tags.get(record.WEIGHTS)}, recorded "
             f"{original.tag(record.WEIGHTS)}): put it back where it was"
         )
-    elif original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
-        problem = (
+    if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
+        raise UsageError(
             "the protocol here is not that of the run: accept it with allow=protocol, "
             f"or check out the commit that it was trained at ({original.tag(record.GIT_COMMIT)[:12] or 'not recorded'})"
         )
-    if problem:
-        raise UsageError(problem)
 
 
 # --- the training -----------------------------------------------------------------------------------------------------

@@ -197,11 +197,11 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     grid.sort(key=lambda planned: (planned.seed_index, planned.cell_index))
     runs = tuple(planned.run for planned in grid)
     _refuse_equal(runs)
-    problem = find_name_conflict(tests)
+    conflict = find_name_conflict(tests)
+    if conflict:
+        raise UsageError(conflict)
     if len({(str(home(config)), config.tracking) for config in configs}) > 1:
-        problem = "output_dir and tracking apply to the whole study: give them in its general settings"
-    if problem:
-        raise UsageError(problem)
+        raise UsageError("output_dir and tracking apply to the whole study: give them in its general settings")
     if workers == "auto":
         workers = min(map(launcher.capacity, configs))
     workers = min(int(workers), len(runs))
@@ -292,13 +292,10 @@ def _refuse_equal(runs: Iterable[PlannedRun]) -> None:
     by_name: dict[str, PlannedRun] = {}
     for run in runs:
         first = by_key.setdefault(run.run_key, run)
-        problem = ""
         if first is not run:
-            problem = f"{first.name} and {run.name} are the same run under two names: leave one out"
-        elif by_name.setdefault(run.name, run) is not run:
-            problem = f"two runs would be called {run.name}: rename a row or a cell"
-        if problem:
-            raise UsageError(problem)
+            raise UsageError(f"{first.name} and {run.name} are the same run under two names: leave one out")
+        if by_name.setdefault(run.name, run) is not run:
+            raise UsageError(f"two runs would be called {run.name}: rename a row or a cell")
 
 
 class PlannedTrainings(NamedTuple):

@@ -178,14 +178,12 @@ class Debiasing(Suite[DebiasingSettings]):
     def _divide_images(self) -> Division:
         """Return the images that the settings ask for, in parts. Raises UsageError for a setting of other data sets."""
         settings, data = self.config.data, self.data_set
-        problem = ""
         if settings.colour_noise != COLOUR_NOISE and not data.is_coloured:
-            problem = f"data.colour_noise={settings.colour_noise:g}: the images of '{data.name}' are not coloured here"
-        elif settings.corruption_severity != CORRUPTION and not data.is_corrupted:
+            noise = f"data.colour_noise={settings.colour_noise:g}"
+            raise UsageError(f"{noise}: the images of '{data.name}' are not coloured here")
+        if settings.corruption_severity != CORRUPTION and not data.is_corrupted:
             severity = f"data.corruption_severity={settings.corruption_severity}"
-            problem = f"{severity}: the images of '{data.name}' are not corrupted here"
-        if problem:
-            raise UsageError(problem)
+            raise UsageError(f"{severity}: the images of '{data.name}' are not corrupted here")
         request = DivisionRequest(
             None if settings.severity == "auto" else float(settings.severity),
             settings.seed,

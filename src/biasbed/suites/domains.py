@@ -105,13 +105,10 @@ class HoldingOut(Suite[H]):
         Raises UsageError if no domain is held out, or all are.
         """
         trained = {name: part for name, part in parts.items() if name not in self.config.test_domains}
-        problem = ""
         if len(trained) == len(parts):
-            problem = f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>"
-        elif not trained:
-            problem = f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on"
-        if problem:
-            raise UsageError(problem)
+            raise UsageError(f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>")
+        if not trained:
+            raise UsageError(f"test_domains={','.join(parts)}: all domains are held out, and none is left to train on")
         return unite_domains(trained, self.data)
 
     def cell(self) -> str:

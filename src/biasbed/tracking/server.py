@@ -51,16 +51,15 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
         for name in ("mlflow", "alembic"):  # they log every step of setting up a database
             logging.getLogger(name).setLevel(logging.WARNING)
         tracking_uri = mlflow.get_tracking_uri()
-    address, problem = redaction.public_uri(tracking_uri), ""
+    address = redaction.public_uri(tracking_uri)
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
-        problem = f"the tracking URI {address} is relative; give the whole path: {sqlite_uri(Path(relative['path']))}"
-    elif tracking_uri.startswith("file:") or "://" not in tracking_uri:
-        problem = f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server"
-    elif re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
-        problem = f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address"
-    if problem:
-        raise UsageError(problem)
+        absolute = sqlite_uri(Path(relative["path"]))
+        raise UsageError(f"the tracking URI {address} is relative; give the whole path: {absolute}")
+    if tracking_uri.startswith("file:") or "://" not in tracking_uri:
+        raise UsageError(f"MLflow no longer keeps runs in folders ({address}): give sqlite:////<path> or a server")
+    if re.match(r"(postgresql|mysql|mssql)\b", tracking_uri):
+        raise UsageError(f"{address} is a database: start `mlflow server` on it (docs/servers.md) and give its address")
     return tracking_uri
 
 
@@ -321,13 +320,13 @@ def describe_deletion(tracking_uri: str, run_id: str) -> str:
 def active_run(tracking_uri: str, run_id: str) -> Run:
     """Return the run of this id. Raises UsageError if there is none, or if it is deleted."""
     run = find_run(tracking_uri, run_id)
-    if run is None or run.info.lifecycle_stage != "active":
-        problem = "it is deleted: restore it first"
-        if run is None:
-            problem = (
-                f"there is no such run on {redaction.public_uri(tracking_uri)}; a run's id has 32 digits of 0-9 and a-f"
-            )
-        raise UsageError(f"run={run_id}: {problem}")
+    if run is None:
+        raise UsageError(
+            f"run={run_id}: there is no such run on {redaction.public_uri(tracking_uri)}; a run's id has 32 digits of "
+            "0-9 and a-f"
+        )
+    if run.info.lifecycle_stage != "active":
+        raise UsageError(f"run={run_id}: it is deleted: restore it first")
     return run
 
 

@@ -152,16 +152,14 @@ def require_server(config: Config, where: str, remedy: str | None) -> None:
     """
     if config.tracking != "on":
         return
-    uri, problem = resolve_uri(), ""
+    uri = resolve_uri()
     if database(uri) is not None:
-        problem = (
+        raise UsageError(
             f"{where} can't share the file {redaction.public_uri(uri)}: start `mlflow server --workers 1` and set "
             "MLFLOW_TRACKING_URI to it, or train with tracking=offline"
         )
-    elif remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
-        problem = f"{where} don't reach a server at {redaction.public_uri(uri)}: {remedy}"
-    if problem:
-        raise UsageError(problem)
+    if remedy is not None and urlsplit(uri).hostname in ("localhost", "127.0.0.1", "::1"):
+        raise UsageError(f"{where} don't reach a server at {redaction.public_uri(uri)}: {remedy}")
 
 
 def assign_devices(devices: Sequence[str], slot: int, count: int) -> list[str]:

@@ -373,8 +373,7 @@ def _check_type(name: str, kind: str, spec: Spec) -> None:
     if typing.get_origin(spec.type) in (tuple, typing.Literal):
         members = ()
     kinds = {member for member in members if member in (int, float)} - {NoneType}
-    problem = "" if kinds else "no number: its distribution should be categorical"
+    if not kinds:
+        raise UsageError(f"{name} is no number: its distribution should be categorical")
     if kinds == {int} and kind not in ("int", "intlog", "floor_power"):
-        problem = "a whole number: its distribution should be int, intlog or floor_power"
-    if problem:
-        raise UsageError(f"{name} is {problem}")
+        raise UsageError(f"{name} is a whole number: its distribution should be int, intlog or floor_power")
