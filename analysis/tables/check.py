@@ -63,10 +63,10 @@ def check_table(table: PrintedNumbers, alpha: float = 0.05) -> Checked:
 def bounded_scale(table: PrintedNumbers) -> float | None:
     """Return 1 or 100 if the table's scores lie in [0, 1] or [0, 100] with few exceptions; None if they don't."""
     values = [cell.value for cell in _bounded(table)]
-    fewest, factor = 3, 2
-    for described in table.sets:
-        if not say.has_word(f"{described.name} {described.metric}", BOUNDED):
-            fewest, factor = MANY_INSIDE, 8
+    are_bounded = all(say.has_word(f"{described.name} {described.metric}", BOUNDED) for described in table.sets)
+    fewest, factor = MANY_INSIDE, 8
+    if are_bounded:
+        fewest, factor = 3, 2
     for scale in (1.0, 100.0):
         inside = sum(0 < value <= scale for value in values)
         outside = len(values) - inside - values.count(0)

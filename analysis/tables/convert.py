@@ -53,8 +53,8 @@ def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
     spreads = _spreads(scores, names, settings, has_errors)
     heads = {text: names[key] for text, key in table.spellings().items() if key in names}
     directed = frozenset(name for name, direction in directions.items() if direction)
-    described = replace(result, lower=lower, directed=directed, heads=heads, blocks=blocks)
-    return replace(described, spreads=spreads, has_errors=has_errors)
+    result = replace(result, lower=lower, directed=directed, heads=heads, blocks=blocks)
+    return replace(result, spreads=spreads, has_errors=has_errors)
 
 
 def _mark_left_out(table: Understood, kept: Sequence[Score], reason: str) -> None:

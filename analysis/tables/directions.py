@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.averages import SURE_SHARE, match_share
@@ -100,11 +101,13 @@ def turned_by_name(scores: Sequence[Score], averages: Sequence[Score], table: Sc
     by_set = _by_set(result)
     if all(of_set[0].direction == "no" for of_set in by_set.values()):
         return result
-    for key in [key for key, of_set in by_set.items() if of_set[0].is_turned_by_name]:
+    turned = [key for key, of_set in by_set.items() if of_set[0].is_turned_by_name]
+    are_averaged = bool(turned) and _are_averaged(by_set, averages)
+    for key in turned:
         evidence = ""
-        if _are_averaged(by_set, averages):
+        if are_averaged:
             evidence = "the printed average is the mean of it and the others"
-        elif not _is_sure_measure(key[2] or key[1]) and _rises(by_set, key):
+        elif not _may_rise(key[2] or key[1]) and _rises(by_set, key):
             evidence = "it rises with the other columns"
         if evidence:
             name = key[1]
@@ -115,7 +118,7 @@ def turned_by_name(scores: Sequence[Score], averages: Sequence[Score], table: Sc
     return result
 
 
-def _is_sure_measure(name: str) -> bool:
+def _may_rise(name: str) -> bool:
     """Return True for a measure that may rise with others, such as ECE; names of data sets have none of its words."""
     return say.is_metric(name) and not set(say.split_words(name)) <= say.AMBIGUOUS
 
@@ -147,8 +150,8 @@ def _rises(by_set: Mapping[tuple[str, str, str], Sequence[Score]], key: tuple[st
         standardized = others.get(score.method, [])
         if standardized and len(standardized) == most:
             pairs.append((score.value, statistics.fmean(standardized)))
-    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(pairs[:MOST_RANKED], 2)]
-    return len(pairs) >= FEW_BESIDE and sum(sign > 0 for sign in signs) > 2 * sum(sign < 0 for sign in signs)
+    order = _compare_orders(pairs)
+    return len(pairs) >= FEW_BESIDE and order.same > 2 * order.opposite
 
 
 def errors_by_top_5(scores: Sequence[Score]) -> tuple[list[Score], str]:
@@ -226,11 +229,24 @@ def _by_ranks(unsaid: Mapping[tuple[str, str, str], Sequence[Score]], ranks: Seq
             values.setdefault(score.method, []).append(score.value)
     complete = max(map(len, values.values()))
     ranked = [(rank, statistics.fmean(values[name])) for name, rank in ranks if len(values.get(name, ())) == complete]
-    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(ranked[:MOST_RANKED], 2)]
-    rising, falling = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
-    if max(rising, falling) < FEW_RANKED or min(rising, falling) > 0.1 * len(signs):
+    order = _compare_orders(ranked)
+    if max(order.same, order.opposite) < FEW_RANKED or min(order.same, order.opposite) > 0.1 * order.pairs:
         return ""
-    return "no" if rising > falling else "yes"
+    return "no" if order.same > order.opposite else "yes"
+
+
+class _Orders(NamedTuple):
+    """Numbers of pairs of methods that two values order alike, the other way round, and in all."""
+
+    same: int
+    opposite: int
+    pairs: int
+
+
+def _compare_orders(values: Sequence[tuple[float, float]]) -> _Orders:
+    """Count the pairs of methods that two values of each order alike, among the first `MOST_RANKED` methods."""
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in itertools.combinations(values[:MOST_RANKED], 2)]
+    return _Orders(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs), len(signs))
 
 
 def _by_set(scores: Iterable[Score]) -> dict[tuple[str, str, str], list[Score]]:

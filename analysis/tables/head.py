@@ -240,13 +240,14 @@ def _spread_centred(level: list[str], below: Sequence[str]) -> None:
         return
     width = places[1] - places[0]
     start = len(level) - width * len(places)
-    groups = [tuple(below[first : first + width]) for first in range(start, len(level), width)]
+    starts = range(start, len(level), width)
+    groups = [tuple(below[first : first + width]) for first in starts]
     if start < 1 or start == places[0] or len(set(groups)) > 1 or not all(groups[0]):
         return
-    for first, column in zip(range(start, len(level), width), places, strict=True):
+    for first, column in zip(starts, places, strict=True):
         if not first <= column < first + width:
             return
-    for first, text in zip(range(start, len(level), width), [level[column] for column in places], strict=True):
+    for first, text in zip(starts, [level[column] for column in places], strict=True):
         level[first : first + width] = [text] * width
 
 

@@ -18,12 +18,11 @@ from biasbed.analysis.tables.directions import (
     turned_by_name,
     turned_signs,
 )
-from biasbed.analysis.tables.meanings import ONE_SET, Meaning
+from biasbed.analysis.tables.meanings import Meaning
 from biasbed.analysis.tables.numbers import Number, is_missing, refuse_text
 from biasbed.analysis.tables.repeats import tell_apart
 from biasbed.analysis.tables.score_table import ScoreTable
 from biasbed.analysis.tables.scores import Score
-from biasbed.analysis.tables.settings import COLUMNS
 from biasbed.analysis.tables.understood import Understood
 from biasbed.errors import UsageError, listed
 from biasbed.measures import LARGEST_SCORE
@@ -43,11 +42,6 @@ class ScoreReader:
         self.table = table
         body = table.body
         self.has_spread_brackets = table.are_brackets_spreads()
-        self._seeds: dict[int, str] = {}  # of columns (or of lines, in a turned table), as the user says
-        if table.settings.seed == COLUMNS:
-            for of_set, path in table.paths.items():
-                self._seeds[of_set] = path[-1]
-                table.paths[of_set] = path[:-1] or (ONE_SET,)
         self.of_lines = find_line_meanings(table) if table.is_long else {}
         self.of_sets = find_measures(table) if table.is_long else find_set_meanings(table)
         heads = [say.letters(body.leaf(column)) for column in range(body.grid.width)]
@@ -68,9 +62,9 @@ class ScoreReader:
             if number is not None:
                 self.num_intervals += number.has_interval
                 score = self._score(number, name, meaning, row, column)
-                scores.append(score._replace(seed=self._seeds.get(of_set, score.seed)))
+                scores.append(score._replace(seed=table.seeds.get(of_set, score.seed)))
             elif is_missing(table.cells.text(row, column)):
-                self.missing.append((name, meaning.name, self._seeds.get(of_set) or self._seed(row)))
+                self.missing.append((name, meaning.name, table.seeds.get(of_set) or self._seed(row)))
             else:
                 raise refuse_text(table.cells.text(row, column), table.body.grid.where(row), table.body.name(column))
         if not scores:

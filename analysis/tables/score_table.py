@@ -11,9 +11,10 @@ from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
 from biasbed.analysis.tables.lines import LeftOut, name_lines, select_lines
 from biasbed.analysis.tables.markup import without_citation
+from biasbed.analysis.tables.meanings import ONE_SET
 from biasbed.analysis.tables.numbers import Number, resolve_brackets
 from biasbed.analysis.tables.roles import ParsedCells
-from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
 from biasbed.errors import listed
 
 
@@ -53,6 +54,11 @@ class ScoreTable:
             self._leave_out_average_lines()
         else:
             self._leave_out_average_sets()
+        self.seeds: dict[int, str] = {}  # by data set, if the user says that each of its columns (or lines) is a seed
+        if settings.seed == COLUMNS:
+            for of_set, path in self.paths.items():
+                self.seeds[of_set] = path[-1]
+                self.paths[of_set] = path[:-1] or (ONE_SET,)
 
     def _line_path(self, row: int, rows: Sequence[int]) -> tuple[str, ...]:
         """Return what a line of a turned table says about its data set: block, section, name and part."""
