@@ -77,9 +77,8 @@ def _derivations_without(column: Column, protocol: record.Protocol, kinds: Colle
     metric, set_name = str(column.metric), column.set_record.name
     kind_by_metric = {}
     for condition in column.set_record.conditions:
-        kind_by_metric[str(record.MetricName("test", record.BY_CONDITION, set_name, condition))] = _kind_of_condition(
-            condition
-        )
+        name = str(record.MetricName("test", record.BY_CONDITION, set_name, condition))
+        kind_by_metric[name] = _kind_of_condition(condition)
     dropped = {name for name, kind in kind_by_metric.items() if kind in kinds}
     if metric == f"test/accuracy/{set_name}":  # the mean over conditions, as each shows the same images
         kept = tuple(name for name in kind_by_metric if name not in dropped)

@@ -101,12 +101,13 @@ def describe_tests(data: PrintedEvidence, analysis: Analysis) -> list[str]:
         ]
     significant = table[table["significant"]].sort_values("p_holm")
     num_tested = int(table["p_holm"].notna().sum())
+    smallest_p = ""
+    if significant.empty and num_tested:
+        smallest_p = f"; the smallest corrected p is {table['p_holm'].min():.2g}"
     lines = [
         "From printed means and deviations, not from runs (Welch's test on each data set, Holm's correction over "
-        f"{num_tested} comparisons): {len(significant)} are significant at {analysis.alpha:g}."
+        f"{num_tested} comparisons): {len(significant)} are significant at {analysis.alpha:g}{smallest_p}."
     ]
-    if significant.empty and num_tested:
-        lines[0] = f"{lines[0][:-1]}; the smallest corrected p is {table['p_holm'].min():.2g}."
     num_untested = len(table) - num_tested
     if num_untested:
         verb = "has" if num_untested == 1 else "have"

@@ -97,9 +97,8 @@ def _average_cell(row: PublishedRun, group: ColumnGroup) -> TableCell:
     column, names = group.counted[0], names_of(group.counted)
     if not set(names) <= row.scores.keys():
         return number_cell(math.nan)
-    return number_cell(
-        round(_mean_of_columns(row, names) * column.scale, DIGITS), column.digits
-    )  # 86.15 is 86.2, as they print
+    mean = round(_mean_of_columns(row, names) * column.scale, DIGITS)  # 86.15 is 86.2, as they print
+    return number_cell(mean, column.digits)
 
 
 def _spread_in_error(row: PublishedRun, name: str, error: str) -> float:

@@ -80,11 +80,11 @@ WHY = (
     " A model may prefer a cue that it can do without, and need one that it does not prefer."
 )
 TextureFinding = Literal["less", "more", ""]  # reliance on texture, compared with the reference; empty: nothing shown
-# Finding -> sentence, with the reference and the measures in the gaps.
+# Finding -> sentence, with the reference, the measures and, if it is not alone, a qualifier in the gaps.
 SAID: Mapping[TextureFinding, str] = {
-    "less": "relies less on texture than {} {}",
-    "more": "relies more on texture than {} {}",
-    "": "no row is shown to rely less on texture than {} {}",
+    "less": "relies less on texture than {reference} {measures}",
+    "more": "relies more on texture than {reference} {measures}",
+    "": "no{qualifier} row is shown to rely less on texture than {reference} {measures}",
 }
 
 
@@ -249,7 +249,7 @@ def _describe_set(
     if not reference or not others:
         values = ", ".join(f"{label(row['algorithm'])} {row['mean']:.1f}" for row in rows)
         return TextureVerdict(f"{wording.capitalized(about)}, percent: {values}.", False)
-    rows_by_finding: dict[str, list[TableRecord]] = {}
+    rows_by_finding: dict[tuple[TextureFinding, str], list[TableRecord]] = {}  # by finding and measures
     differing: list[str] = []
     for loss in others:
         shown = _shown_finding(loss, loss["difference"] < 0)
@@ -262,17 +262,18 @@ def _describe_set(
             by_bias, by_loss = list_differences([bias], alpha, label), list_differences([loss], alpha, label)
             differing.append(f"{by_bias} in shape bias, {by_loss} in accuracy lost")
             continue
-        rows_by_finding.setdefault(SAID[shown].format(label(reference), measured), []).append(loss)
+        rows_by_finding.setdefault((shown, measured), []).append(loss)
     sentences = []
     if differing:
         against = f"By cue conflict and by suppression the answer differs, against {label(reference)}"
         sentences += [f"{against}: {'; '.join(differing)}.", WHY]
     if rows_by_finding:
-        findings = [f"{said}: {list_differences(rows, alpha, label)}" for said, rows in rows_by_finding.items()]
-        text = "; ".join(findings)
-        if len(findings) + len(differing) > 1:
-            text = text.replace("no row is shown", "no other row is shown")
-        text = wording.capitalized(text)
+        qualifier = " other" if len(rows_by_finding) + len(differing) > 1 else ""
+        findings = []
+        for (shown, measures), of_finding in rows_by_finding.items():
+            said = SAID[shown].format(reference=label(reference), measures=measures, qualifier=qualifier)
+            findings.append(f"{said}: {list_differences(of_finding, alpha, label)}")
+        text = wording.capitalized("; ".join(findings))
         sentences.append(f"{text} ({about} in points, over runs{correction}).")
     return TextureVerdict(" ".join(sentences), bool(differing))
 
