@@ -72,10 +72,10 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
     analysis.compute_ahead(sections_of(analysis))
     with figures.drawing(analysis, folder) as drawing:
-        from biasbed.analysis.report import data_files, html, latex_files, references
+        from biasbed.analysis.report import data_files, html, paper_tables, references
 
         files = data_files.write(analysis, folder)
-        files |= latex_files.write(analysis, folder)
+        files |= paper_tables.write(analysis, folder)
         files |= references.write(analysis, folder)
         text = summary.render(analysis)
         report = html.prepare(analysis, folder)

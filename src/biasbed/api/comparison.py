@@ -410,9 +410,9 @@ class ScoreComparison:
 
         Raises UsageError for a table that this result does not have.
         """
-        from biasbed.analysis.report import latex, latex_files
+        from biasbed.analysis.report import latex, paper_tables
 
-        texts = {name: latex.render(table) for name, table, _ in latex_files.printed(self.analysis)}
+        texts = {name: latex.render(table) for name, table, _ in paper_tables.printed(self.analysis)}
         for name in tables:
             if name not in texts:
                 raise UsageError(f"latex: there is no table '{name}'{nearest(name, texts)}")

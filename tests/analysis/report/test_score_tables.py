@@ -19,7 +19,7 @@ from biasbed.analysis.report import (
     groups,
     html,
     latex,
-    latex_files,
+    paper_tables,
     score_tables,
     summary,
     wording,
@@ -85,7 +85,7 @@ def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything but figures."""
     folder = tmp_path_factory.mktemp("files")
     data_files.write(cells, folder)
-    latex_files.write(cells, folder)
+    paper_tables.write(cells, folder)
     html.prepare(cells, folder).write()
     return folder
 
