@@ -20,6 +20,7 @@ class Column:
     cell: str = ""  # empty without cells
     unit: str = measures.FRACTION
     is_asked_for: bool = False  # True if it shows another measure than its set's own headline (`measured_by`)
+    printed_digits: int | None = None  # after the point, of a table's scores that are shown as they are printed
 
     @property
     def metric(self) -> record.MetricName:
@@ -41,6 +42,8 @@ class Column:
     @property
     def digits(self) -> int:
         """Digits after the point: more for values that are no percentages, as they may be ratios around 1."""
+        if self.printed_digits is not None:
+            return self.printed_digits
         if self.unit in (measures.FRACTION, measures.find_measure("loss").unit):
             return 1
         return 3

@@ -26,7 +26,7 @@ from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics.pairwise import PairwiseResults, compute_now
-from biasbed.errors import count
+from biasbed.errors import count, listed
 from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
@@ -281,17 +281,20 @@ class Analysis:
 
     @property
     def units(self) -> str:
-        """Units of the scores, in words: `percent`, or `percent, calibration in nats` if sets differ."""
+        """Units of the scores, in words: `percent`, or `percent; mCE, mFR as printed` if sets differ."""
         units = list(dict.fromkeys(column.unit for column in self.sets))
         if len(units) == 1:
             return UNIT_WORDS.get(units[0], units[0])
         if set(units) == set(UNIT_WORDS):
             return "percent, losses in nats"
         parts = ["percent"] if measures.FRACTION in units else []
-        for column in self.sets:
-            if column.unit != measures.FRACTION:
-                parts.append(f"{column.name} in {UNIT_WORDS.get(column.unit, column.unit)}")
-        return ", ".join(parts)
+        for unit in units:
+            names = listed([column.name for column in self.sets if column.unit == unit], 3)
+            if unit == measures.PLAIN:
+                parts.append(f"{names} as printed")
+            elif unit != measures.FRACTION:
+                parts.append(f"{names} in {UNIT_WORDS.get(unit, unit)}")
+        return "; ".join(parts)
 
     @property
     def title(self) -> str:
@@ -306,14 +309,13 @@ class Analysis:
     @property
     def runs_sentence(self) -> str:
         """Numbers of runs behind the results, and of runs that don't count."""
-        collection, num_sets = self.collection, len(self.sets)
+        collection, design = self.collection, make_design(self.sets)
         num_algorithms = len(collection.algorithms)
-        if collection.is_table:
-            algorithms = count(num_algorithms, "algorithm")
-            return f"{count(len(self.runs), 'score')} of {algorithms} on {count(num_sets, 'set')}"
-        design, sets = make_design(self.sets), f"{num_sets} sets"
+        sets = count(len(self.sets), "set")
         if design.noun == "data set":
-            sets = f"{num_sets} columns of {count(len(design.blocks), 'data set')}"
+            sets = f"{len(self.sets)} columns of {count(len(design.blocks), 'data set')}"
+        if collection.is_table:
+            return f"{count(len(self.runs), 'score')} of {count(num_algorithms, 'algorithm')} on {sets}"
         text = f"{' and '.join(self._count_runs())} of {num_algorithms} algorithms on {sets}"
         uncounted = [f"{count} {status.lower()}" for status, count in sorted(collection.not_finished.items())]
         if collection.duplicates:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from biasbed import measures, record
+from biasbed.analysis.columns import Column
 from biasbed.analysis.inputs import AnalysisInputs
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.runs.comparable import columns_of
@@ -20,6 +23,7 @@ from biasbed.errors import Failure, UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
 
+FEWEST_DIGITS, MOST_DIGITS = 1, 3  # after the point, of scores that are shown as printed, and of their means
 PERCENT_BESIDE = 10  # a fraction and a percentage of one data set differ at least by this factor
 ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
 
@@ -75,7 +79,7 @@ def gather_scores(
         default_selection="",
     )
     cells = (TrainedOn("", protocol),)
-    columns = columns_of(cells)
+    columns = tuple(_show_as_printed(column, scores) for column in columns_of(cells))
     metrics = {column.name: str(column.metric) for column in columns}
     runs, histories = _make_runs(scores, protocol, metrics, scales)
     collection = Collection(
@@ -155,6 +159,15 @@ def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: b
     )
 
 
+def _show_as_printed(column: Column, scores: UserScores) -> Column:
+    """Return the column with the digits of the table's numbers if its scores are neither fractions nor percentages."""
+    if column.unit == measures.FRACTION:
+        return column
+    values = scores.table.loc[scores.table["dataset"] == column.name, "score"]
+    digits = max(len(np.format_float_positional(value, trim="-").partition(".")[2]) for value in values)
+    return replace(column, printed_digits=min(max(digits, FEWEST_DIGITS), MOST_DIGITS))
+
+
 # --- direction and unit -----------------------------------------------------------------------------------------------
 
 
@@ -199,7 +212,7 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
     kind, notes = (unit, []) if unit != "auto" else _guess_unit(scores, lower)
     # The name of the measure serves as unit if all data sets have the same one, which a guess does not tell.
     has_same_unit = unit != "auto" or len(lower) == len(scores.datasets)
-    plain = Scale(scores.measure if has_same_unit and scores.measure != "score" else "score units")
+    plain = Scale(scores.measure if has_same_unit and scores.measure != "score" else measures.PLAIN)
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
     kept = lower if unit == "auto" else frozenset[str]()
     if kept and kind != "plain":

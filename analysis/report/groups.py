@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from biasbed import measures
 from biasbed.analysis.columns import Column, blocks, names_of
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import latex, wording
@@ -38,8 +39,8 @@ class ColumnGroup:
 
 
 def unit_of(column: Column) -> str:
-    """Return the unit as it stands behind a column's name; empty for percent and losses."""
-    if column.unit in UNIT_WORDS:
+    """Return the unit as it stands behind a column's name; empty for percent, losses and scores shown as printed."""
+    if column.unit in (*UNIT_WORDS, measures.PLAIN):
         return ""
     return f" ({column.unit})"
 

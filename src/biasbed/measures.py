@@ -21,6 +21,7 @@ CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # unit of values that are stored as fractions and shown in percent
 OF_TWO = "of 2"  # unit of numbers from 0 to 2
+PLAIN = "score units"  # unit of a table's scores that are shown as they are printed
 HEADLINE = "as the headline"  # unit of values about a set's headline, such as its spread
 
 

@@ -94,6 +94,17 @@ def test_units(factor: float, unit: str, shown: float, has_rope: bool) -> None:
     assert bool(len(result.pairwise.bayesian)) == has_rope
 
 
+@pytest.mark.parametrize(
+    ("errors", "digits"), [((23.9, 24.25), 2), ((23, 24), 1), ((0.12345, 0.2), 3)], ids=["two", "whole", "many"]
+)
+def test_scores_that_are_no_percentages_have_the_digits_of_the_table(errors: tuple[float, ...], digits: int) -> None:
+    table = rows({"a": [90, errors[0]], "b": [80, errors[1]]})
+    result = analyse(table, lower=("s1",))
+    assert result.cells["a", "s1"].mean_text == f"{errors[0]:.{digits}f}"
+    assert result.cells["a", "s0"].mean_text == "90.0"
+    assert result.units == "percent; s1 as printed"
+
+
 @pytest.mark.usefixtures("few_draws")
 def test_missing_cells_and_unequal_seeds_are_said() -> None:
     table = rows({"a": [1, 2, 3, 4], "b": [2, 4, 4, 6], "c": [5, 5, 5, 9]}).drop(index=4)

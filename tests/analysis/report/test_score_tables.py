@@ -281,7 +281,7 @@ def test_a_ratio_is_shown_unscaled_with_its_unit_and_mixed_with_nothing(recorder
     assert analysis.cells["a", "mce"].mean_text == f"{(0.6 + 0.7) / 1.2:.3f}"
     assert analysis.cells["c", "mce"].best  # the least
     assert not analysis.cells["a", "mce"].best
-    assert analysis.units == "percent, mce in ratio"
+    assert analysis.units == "percent; mce in ratio"
     assert "measured in % and ratio" in analysis.pairwise.skipped
     assert analysis.pairwise.effects.empty
     assert analysis.comparisons[0].friedman is not None  # ranks are over all
