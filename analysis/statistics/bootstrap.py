@@ -105,13 +105,14 @@ def intervals(rows: Mapping[str, RowScores], design: Design, draws: Resamples, a
         for column in row.columns:
             number = int(row.scores[column].notna().sum())
             bounds = interval(means[column].to_numpy(), alpha, number)
-            table.append((name, column, float(observed[column]), *bounds, number, " ".join(row.ids([column]))))
+            ids = " ".join(row.ids([column]))
+            table.append((name, column, float(observed[column]), *bounds, row.mean_of or number, ids))
     return pd.DataFrame(table, columns=list(INTERVAL_COLUMNS))
 
 
 def _behind(row: RowScores) -> tuple[int, str]:
-    """Return the number of a row's replicates, and the ids of their runs, joined by blanks."""
-    return len(row.scores), " ".join(row.ids(row.columns))
+    """Return the number of runs behind a row's means, and the ids of the tracked ones, joined by blanks."""
+    return row.num_runs, " ".join(row.ids(row.columns))
 
 
 def improvements(

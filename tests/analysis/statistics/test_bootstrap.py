@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -95,6 +96,15 @@ def test_a_single_run_has_no_interval_on_a_set() -> None:
     on_sets = frame["dataset"] != bootstrap.OVER_SETS
     assert frame.loc[on_sets, ["low", "high"]].isna().all(axis=None)
     assert frame.loc[~on_sets, ["low", "high"]].notna().all(axis=None)
+
+
+def test_a_published_mean_says_how_many_runs_it_is_of() -> None:
+    """Its interval is still that of one number."""
+    row = dataclasses.replace(row_from_runs(runs(num_runs=1)["a"]), mean_of=3)
+    design = single_column_blocks(row.scores)
+    frame = bootstrap.intervals({"a": row}, design, bootstrap.resample({"a": row}, design, 100), 0.05)
+    assert set(frame["num_runs"]) == {3}
+    assert frame.loc[frame["dataset"] != bootstrap.OVER_SETS, ["low", "high"]].isna().all(axis=None)
 
 
 def test_a_run_without_a_score_is_no_score_of_zero() -> None:
