@@ -22,6 +22,7 @@ def find_averages(
     """
     leaves: dict[int, str] = {}
     notes: list[str] = []
+    names = {column: " ".join(path[-1:]) for column, path in paths.items()}
     paths = _without_shared_words(paths)
     plain = [column for column, path in paths.items() if not any(map(say.average_kind, path))]
     for column, path in paths.items():
@@ -54,9 +55,19 @@ def find_averages(
             say.is_metric("".join(paths[sibling][-1:])) for sibling in others
         )
         may_average = is_measure or say.has_word(" ".join(paths[column]), say.AVERAGES)
+        begins_all = len(others) > 1 and all(
+            _is_beginning(names.get(column, ""), names.get(other, "")) for other in others
+        )
         if may_average and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others"
+        elif begins_all and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
+            leaves[column] = "the mean of the others, which begin with its name"
     return leaves, notes
+
+
+def _is_beginning(name: str, longer: str) -> bool:
+    """Return True for `PACS` and `PACS-Art`: the longer name says a part of what the first is."""
+    return bool(name) and longer.startswith(name) and longer.removeprefix(name).startswith(tuple(" -_/:"))
 
 
 def _without_shared_words(paths: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:

@@ -309,13 +309,14 @@ def _without_other_numbers(
 ) -> list[int]:
     """Return the columns of scores, without ranks, years, costs, counts, gains, numberings and what trainings log."""
     kept = []
-    flags = _flags(body, numeric)
+    flags, limits = _flags(body, numeric), _limits_of_intervals(body, cells, numeric)
     for column in numeric:
         if is_named(body, column, settings.keep):
             kept.append(column)
             continue
         logged = _logged_number(body.name(column)) if is_export else ""
         reason = logged or other_number(body, cells, column) or ("a flag" if column in flags else "")
+        reason = reason or ("a limit of an interval" if column in limits else "")
         if say.letters(body.leaf(column)) in RUNS:
             columns.num_runs = column
         if reason == RANK:
@@ -361,6 +362,39 @@ def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
     return flags if len(flags) <= len(decimals) or len(flags) == len(numeric) > 1 else set()
 
 
+def _limits_of_intervals(body: Body, cells: ParsedCells, numeric: Sequence[int]) -> set[int]:
+    """Return the columns of lower and upper limits, as `acc_low` and `acc_high`, between which another column lies."""
+    limits: dict[tuple[str, ...], dict[bool, int]] = {}  # further words of a head -> whether it is upper -> column
+    for column in numeric:
+        spoken = _spoken(body, column)
+        for is_upper, vocabulary in ((False, say.LOWER_LIMITS), (True, say.UPPER_LIMITS)):
+            if vocabulary.intersection(spoken):
+                others = tuple(word for word in spoken if word not in vocabulary)
+                limits.setdefault(others, {})[is_upper] = column
+    found: set[int] = set()
+    for others, pair in limits.items():
+        if len(pair) == 2:
+            rows = cells.lines(range(len(body.grid.rows)), [*numeric])
+            for column in set(numeric).difference(pair.values()):
+                if _may_have_limits(body, column, others) and _lies_between(rows, column, pair[False], pair[True]):
+                    found.update(pair.values())
+    return found
+
+
+def _may_have_limits(body: Body, column: int, others: tuple[str, ...]) -> bool:
+    """Return True if limits called so are a column's, and no scores at a low and a high level. others: their words."""
+    measured = tuple(word for word in others if word not in say.INTERVALS)
+    if measured:
+        return measured == tuple(word for word in _spoken(body, column) if word not in say.OF_RUNS)
+    return bool(others) or say.is_metric(body.leaf(column)) or say.says(body.leaf(column), say.SCORES)
+
+
+def _lies_between(rows: Iterable[dict[int, float]], column: int, low: int, high: int) -> bool:
+    """Return True if all numbers of a column lie between those of two others, and some are none of them."""
+    lines = [(row[low], row[column], row[high]) for row in rows if row.keys() >= {low, column, high}]
+    return any(least < value < most for least, value, most in lines) and all(a <= b <= c for a, b, c in lines)
+
+
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     """Return why a column of numbers holds no scores; empty if it may hold scores."""
     name, leaf = body.name(column), body.leaf(column)
@@ -385,14 +419,14 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a year"
     if are_whole and values and all(1970 <= value <= 2040 for value in values) and not say.OF_DATA.search(name):
         return "a year, by its numbers"
+    if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
+        return "numbers the lines"
     is_count = leaf.strip() in ("#", "n", "N") or say.letters(leaf) in RUNS or (leaf.startswith("#") and spoken)
     if is_count or spoken & {"count", "wins", "runs", "support"}:
         return "a count"
     is_number_of = are_whole and len(spoken) > 1 and say.split_words(leaf)[-1] == "id"
     if is_number_of or (spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):
         return "a reference"
-    if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
-        return "numbers the lines"
     if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
         return DIFFERENCE
     if _is_cost(name, leaf, texts):

@@ -43,6 +43,8 @@ SPREADS = _terms("""
     uncertainty moe σ stds standard
 """)
 STANDARD_ERRORS = _terms("se sem stderr standarderror")
+LOWER_LIMITS, UPPER_LIMITS = _terms("low lower lb lo lwr"), _terms("high upper ub hi upr")
+INTERVALS = _terms("ci interval bound bounds limit limits conf confidence binomial bootstrap 95")
 REFERENCES = _terms("""
     reference references ref refs paper citation venue published publication journal conference pub code link links
     url github author authors submitted submitter team org organization license date updated notes note comment

@@ -211,6 +211,27 @@ def test_deviations_beside_means_are_no_scores(text: str, tmp_path: Path) -> Non
     assert set(alone.datasets) == {"std", "x"}
 
 
+@pytest.mark.parametrize("names", ["acc_lower,acc,acc_upper", "low,score,high", "ci_low,mean,ci_high"])
+def test_limits_of_intervals_are_no_scores(names: str, tmp_path: Path) -> None:
+    table = f"model,dataset,{names}\na,x,55,60,65\na,y,66,70,75\nb,x,58,61,66\nb,y,70,73,77\n"
+    scores = read(table, tmp_path)
+    assert sorted(scores.table["score"]) == [60, 61, 70, 73]
+    assert any("a limit of an interval" in note for note in scores.notes)
+
+
+@pytest.mark.parametrize("names", ["low,mid,high", "PACS low,PACS mid,PACS high"])
+def test_scores_at_a_low_and_a_high_level_are_scores(names: str, tmp_path: Path) -> None:
+    heads = names if "," in names else names.replace(" ", ",")
+    scores = read(f"method,{heads}\na,60,65,67\nb,70,76,85\nc,61,68,76\n", tmp_path)
+    assert len(scores.table) == 9
+
+
+def test_a_mean_whose_name_begins_those_of_its_parts_is_no_further_data_set(tmp_path: Path) -> None:
+    table = "method,pacs-art,pacs-cartoon,pacs-photo,pacs\na,60,70,80,{mean}\nb,62,71,80,71\nc,50,55,60,55\n"
+    assert set(read(table.format(mean=70), tmp_path).datasets) == {"pacs-art", "pacs-cartoon", "pacs-photo"}
+    assert "pacs" in read(table.format(mean=77), tmp_path).datasets
+
+
 TWO_LINES = """
 | Method | PACS | | VLCS | |
 |---|---|---|---|---|
