@@ -155,7 +155,7 @@ def _refuse_numbered(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
 
 def _refuse_crossed(table: ScoreTable, meanings: Sequence[Meaning]) -> None:
     """Raise UsageError for `CUB R18`, `CUB R50`, `Cars R18` and `Cars R50`: which word is the data set?"""
-    names = [meaning.dataset for meaning in meanings if not meaning.block]
+    names = [meaning.dataset for meaning in meanings if not meaning.block and not say.is_metric(meaning.dataset)]
     firsts: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     for name in names:

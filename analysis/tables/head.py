@@ -234,7 +234,7 @@ def _fill_levels(grid: Grid, count: int) -> list[list[str]]:
 
 
 def _spread_centred(level: list[str], below: Sequence[str]) -> None:
-    """Repeat a text over its columns if it stands in their middle: those below come again and again in one order."""
+    """Repeat a text over its columns if it stands in their middle, or if those below come again in one order."""
     places = [column for column in range(1, len(level)) if level[column]]
     if len(places) < 2:
         return
@@ -242,11 +242,12 @@ def _spread_centred(level: list[str], below: Sequence[str]) -> None:
     start = len(level) - width * len(places)
     starts = range(start, len(level), width)
     groups = [tuple(below[first : first + width]) for first in starts]
-    if start < 1 or start == places[0] or len(set(groups)) > 1 or not all(groups[0]):
+    if start < 1 or start == places[0] or not all(map(all, groups)):
         return
-    for first, column in zip(starts, places, strict=True):
-        if not first <= column < first + width:
-            return
+    shifts = [column - first for first, column in zip(starts, places, strict=True)]
+    are_centred = set(shifts) == {width // 2}
+    if not all(0 <= shift < width for shift in shifts) or (len(set(groups)) > 1 and not are_centred):
+        return
     for first, text in zip(starts, [level[column] for column in places], strict=True):
         level[first : first + width] = [text] * width
 

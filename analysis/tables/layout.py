@@ -10,7 +10,7 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns, are_links
+from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns, are_links, is_cost
 from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
 from biasbed.errors import UsageError, listed
 
@@ -191,12 +191,11 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
 
     def order(column: int) -> tuple[bool, bool, int, int]:
         spoken = set(say.split_words(body.leaf(column)))
-        is_reference = (bool(spoken) and spoken <= say.REFERENCES | say.TEXTS) or bool(
-            say.average_kind(body.leaf(column))
-        )
         texts = [text for text in body.cells(column) if text]
+        is_reference = bool(spoken) and spoken <= say.REFERENCES | say.TEXTS
+        is_number = bool(say.average_kind(body.leaf(column))) or is_cost(body.name(column), body.leaf(column), texts)
         is_unique = len(set(texts)) == len(texts)
-        return is_reference, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
+        return is_reference or is_number, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
 
     named = []
     for column in columns.texts:

@@ -156,7 +156,7 @@ def _lowered(match: re.Match[str]) -> str:
 
 def clean_formula(raw: str) -> str:
     """Return the text of a formula; blanks between its digits are gone."""
-    text = clean_latex(raw)
+    text = clean_latex(f"${raw}$")
     if re.fullmatch(r"[0-9](?: ?[0-9])* ?\. ?[0-9](?: ?[0-9])*", text):
         return text.replace(" ", "")
     return text
@@ -188,6 +188,9 @@ def _walk(raw: str, out: list[str]) -> None:
         sign = raw[position]
         if sign == "\\":
             position = _command(raw, position, out)
+        elif sign == "_" and _joins_words(raw, position):
+            out.append(sign)
+            position += 1
         elif sign in "_^":
             argument, position = take_argument(raw, position + 1)
             _append_script(sign, argument, out)
@@ -199,6 +202,12 @@ def _walk(raw: str, out: list[str]) -> None:
         else:
             out.append(sign)
             position += 1
+
+
+def _joins_words(raw: str, position: int) -> bool:
+    """Return True for a sign between letters of a name outside of formulas, which scripts forget to escape."""
+    before, behind = raw[:position], raw[position + 1 : position + 2]
+    return before.count("$") % 2 == 0 and before[-2:].isalpha() and len(before) > 1 and behind.isalnum()
 
 
 def _command(raw: str, position: int, out: list[str]) -> int:

@@ -122,6 +122,7 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
     has_precision = {"p", "r"} <= full_names and any(map(re.compile(r"F-?[0-9.]+").match, names))
     of_conditions = all(map(_is_measure_on_condition, names))
     shared = _shared_measures([name for name in names if not say.is_metric(name)])
+    in_three = _find_three_words(names)
     result = []
     for meaning in meanings:
         if meaning.metric and not meaning.dataset:
@@ -129,6 +130,10 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
             continue
         if meaning.metric or not meaning.dataset:
             result.append(meaning)
+            continue
+        if meaning.dataset in in_three:
+            block, metric, part = in_three[meaning.dataset]
+            result.append(replace(meaning, block=block, metric=metric, dataset=part))
             continue
         condition = _BRACKETED.fullmatch(meaning.dataset) if of_conditions else None
         if condition is not None and not meaning.metric:
@@ -147,6 +152,17 @@ def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
             parts_of_name = _spaced_split(meaning, shared)
         result.append(parts_of_name)
     return _blocks_of_slashes(result)
+
+
+def _find_three_words(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return names like `flickr recall@1 de` as data set, measure and part, if several parts have both."""
+    in_three = {}
+    for name in names:
+        words = name.split(" ")
+        if len(words) == 3 and _is_sure_measure(words[1], set()) and not say.is_metric(" ".join(words[:2])):
+            in_three[name] = words
+    counts = Counter((block, metric) for block, metric, _ in in_three.values())
+    return {name: words for name, words in in_three.items() if counts[words[0], words[1]] > 1}
 
 
 def _is_measure_on_condition(name: str) -> bool:
@@ -235,7 +251,10 @@ def _spaced_split(meaning: Meaning, shared: Set[str]) -> Meaning:
             measure = re.sub(r"[()]", "", " ".join(spoken[start:]))
             is_within = "(" in spoken[start - 1] and ")" not in spoken[start - 1]  # `DROP (3-shot F1)`
             if _is_sure_measure(spoken[start].strip("()"), shared) and say.is_metric(measure) and not is_within:
-                return replace(meaning, dataset=" ".join(spoken[:start]), metric=measure)
+                names = spoken[:start]
+                if start > 1 and say.average_kind(names[-1]) == "sure":  # `CUB mean accuracy`
+                    measure = f"{names.pop()} {measure}"
+                return replace(meaning, dataset=" ".join(names), metric=measure)
     only = say.split_kind(meaning.dataset)
     if only in ("val", "train"):
         return replace(meaning, split=only)

@@ -429,7 +429,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a reference"
     if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
         return DIFFERENCE
-    if _is_cost(name, leaf, texts):
+    if is_cost(name, leaf, texts):
         return COST
     is_constant = len(values) >= CONSTANT_ROWS and len(set(values)) == 1
     if is_constant and say.has_word(leaf, say.PROPERTIES) and not say.OF_DATA.search(name):
@@ -444,7 +444,7 @@ def _has_sibling(body: Body, column: int) -> bool:
     return sum(sibling[:-1] == path[:-1] and sibling[-1:] != path[-1:] for sibling in siblings) > 1
 
 
-def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
+def is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
     if leaf.casefold() == "depth" and any("." in text for text in texts):  # of an answer, and no number of layers
         return False

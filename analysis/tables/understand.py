@@ -22,7 +22,7 @@ from biasbed.analysis.tables.understood import Understood
 from biasbed.errors import UsageError, listed, shown
 from biasbed.settings import nearest
 
-_SCORE = re.compile(r"[+-]?[0-9]+[.][0-9]+(?![\w.])")
+_SCORE = re.compile(r"[+-]?[0-9]+[.][0-9]+(?![\w.:])")
 
 
 def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:

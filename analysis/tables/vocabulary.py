@@ -26,7 +26,8 @@ DATASETS = _ordered("""
     downstreamdataset testdataset dataset datasets data downstreamtask task tasks benchmark problem domain
     environment env testset evalset set datasetname taskname corpus column datensatz jeudedonnées 数据集 任务
     データセット 데이터셋 target targetdomain testdomain testenv category categories corruption subset groups group
-    evaldataset evaluation shift language targets domains environments corruptions class object scenario benchmarks
+    evaldataset attribute attributes evaluation shift language targets domains environments corruptions class object
+    scenario benchmarks
     данные
 """)
 METHOD_NOUNS = _terms("method methods model models llm algorithm algorithms config classifier network detector")
@@ -62,7 +63,7 @@ COSTS = _terms("""
     iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
     downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
     workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
-    patch coef freq gamma lambda util utilization
+    patch coef freq gamma lambda util utilization sparsity
 """)
 TIMES = _terms("time latency runtime seconds fps speed throughput")
 POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
@@ -73,7 +74,7 @@ GAINS = _terms("gain gains improvement improv improve delta diff difference chan
 ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
 AVERAGES = _terms("""
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
-    gemiddelde avgs means 평균 ave aver mittel
+    gemiddelde avgs means 평균 ave aver mittel median
 """)
 OF_RUNS = _terms("mean avg average")  # said of the mean of runs, beside a deviation
 _MEAN = re.compile(rf"(?i)[\s_./-]*(?:\b|(?<=_))(?:{'|'.join(OF_RUNS)})\.?$")
@@ -91,7 +92,7 @@ HIGHER = _terms("""
     准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도 точность rappel précision
     genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
     hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
-    silhouette purity fscore fmeasure tnr95 hmean
+    silhouette jaccard purity fscore fmeasure tnr95 hmean
 """)
 LOWER = _terms("""
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
@@ -116,7 +117,7 @@ _FILLERS = _terms("""
     certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal in under curve area
     eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta cal highest
     lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online offline kp
-    dp keypoint pix detok
+    dp keypoint pix detok text retrieval
 """)
 _EXTRA = re.compile(
     r"ap_?[sml]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",

@@ -51,6 +51,7 @@ def test_markdown_is_removed(raw: str, text: str) -> None:
         (r"\textcolor{red}{29.5}", "29.5"),
         (r"R\&D", "R&D"),
         (r"guided\_filter", "guided_filter"),
+        (r"acc_top_5 of $AP_s$", "acc_top_5 of APs"),
         (r"95.76\%", "95.76%"),
         (r"A$\rightarrow$W", "A>W"),
         (r"accuracy $\uparrow$", "accuracy ↑"),
