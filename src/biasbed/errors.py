@@ -13,7 +13,8 @@ LONGEST_NAME = 300  # characters of a path that a message holds
 # Error numbers of a machine that fails during correct work: a full disk, a broken one, too many open files.
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
 REFUSALS = frozenset((*_DISK, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-IMPOSSIBLE_PATHS = frozenset((errno.ENAMETOOLONG, errno.ENOTDIR))  # which somebody has typed
+# Error numbers of a path that somebody has typed, and that cannot be read or made.
+WRONG_PATHS = frozenset((errno.ENOENT, errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG))
 
 
 SHARED_MEMORY = "/dev/shm"  # where Linux keeps it

@@ -79,14 +79,11 @@ class Registry(Mapping[str, str]):
         return self.load(name)
 
     def _check_user_class(self, name: str, loaded: Any) -> None:
-        """Raise UsageError unless a user's class has the base, settings of the base's kind, and a name of its own."""
+        """Raise UsageError unless a user's class has the base and a name of its own."""
         base = resolve_name(self.base)
         if not (isinstance(loaded, type) and issubclass(loaded, base)):
             base_name = self.base.replace(":", ".")
             raise UsageError(f"{self.setting}={name} is no {self.kind}: it has to be a subclass of {base_name}")
-        settings = getattr(loaded, "Settings", None)
-        if hasattr(base, "Settings") and not (isinstance(settings, type) and issubclass(settings, base.Settings)):
-            raise UsageError(f"{self.setting}={name}: its Settings have to be a subclass of {base.Settings.__name__}")
         if self.identifier(name) in self:
             raise UsageError(
                 f"{self.setting}={name}: call the class otherwise, '{self.identifier(name)}' is one of biasbed's own"

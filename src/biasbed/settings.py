@@ -139,6 +139,11 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
     return _make_instance(cls, checked)
 
 
+def replace_values(instance: T, **values: Any) -> T:
+    """Return the settings with these checked values in place of theirs. Raises UsageError if values contradict."""
+    return _make_instance(type(instance), {**flatten(instance), **values})
+
+
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     """Return the value as the setting's type. Raises UsageError, which says what would be right."""
     typed = _prepare_value(spec.type, value)

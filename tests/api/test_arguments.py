@@ -157,7 +157,6 @@ def test_arguments_have_names(function: str, names: tuple[str, ...]) -> None:
         (lambda: biasbed.train(output_dir="\0"), "output_dir='.x00': has characters that no file or server takes"),
         (lambda: biasbed.runs(study=3), "study=3: should be text"),
         (lambda: biasbed.trust([1], [2], alpha="x"), "alpha='x': should be a number"),
-        (lambda: biasbed.compare(5), "scores: give a DataFrame, a file, or a list of files"),
         (lambda: biasbed.compare("x.csv", output_dir="x"), "output_dir= is a setting of the command `biasbed compare`"),
     ],
 )

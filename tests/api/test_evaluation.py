@@ -211,7 +211,6 @@ LOGITS = Output(lambda z: z)
         (Output(lambda z: {"logits": z}), {}, r"returns a dict with logits .*model\(x\)\['logits'\]"),
         (LOGITS, {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
         (LOGITS, {"classes": ["a"] * 10}, "two outputs are called 'a'"),
-        (LOGITS, {"classes": 10}, "classes=10: give the names of the outputs as a list"),
         (
             LOGITS,
             {"transform": torchvision.models.ResNet18_Weights.DEFAULT},
@@ -295,17 +294,9 @@ def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
         biasbed.evaluate(model, label_map={"outputs": 10, "maps": [{"classes": pairs}]}, **DEMO)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sets": ["edgee"]}, "no evaluation set 'edgee'; did you mean 'edge'"),
-        ({"label_map": "none.yaml"}, "label_map=none.yaml: can't be read"),
-        ({"every": 0}, "every=0: should be at least 1"),
-    ],
-)
-def test_an_evaluator_is_refused_when_it_is_made(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(biasbed.UsageError, match=message):
-        biasbed.Evaluator(**{**DEMO, **arguments})
+def test_an_evaluator_is_refused_when_it_is_made() -> None:
+    with pytest.raises(biasbed.UsageError, match="no evaluation set 'edgee'; did you mean 'edge'"):
+        biasbed.Evaluator(**{**DEMO, "sets": ["edgee"]})
 
 
 def trained(evaluator: biasbed.Evaluator | None) -> nn.Module:

@@ -92,8 +92,6 @@ def test_a_corruption_takes_what_v2_transforms_take() -> None:
             keyed(wrong)
     with pytest.raises(biasbed.UsageError, match="severity=6: corruptions have the severities 1 to 5"):
         biasbed.corruptions.Fog(severity=6)
-    with pytest.raises(biasbed.UsageError, match="seed='a': give a number"):
-        biasbed.corruptions.Fog(3, seed="a")  # type: ignore[arg-type]
     with pytest.raises(biasbed.UsageError, match="give seed=0"):
         drawn.of_image(image, "a.png")
 
@@ -174,8 +172,6 @@ def test_infodrop_drops_plain_areas_in_training_alone() -> None:
     assert torch.equal(layer(x), first)
     first.sum().backward()
     assert layer.conv.weight.grad is not None
-    with pytest.raises(biasbed.UsageError, match="drop_rate=0"):
-        biasbed.methods.InfoDrop(nn.Conv2d(3, 16, 3), drop_rate=0)
 
 
 def test_padain_gives_each_image_the_moments_of_another() -> None:
@@ -193,9 +189,7 @@ def test_padain_gives_each_image_the_moments_of_another() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda methods: methods.coral(torch.rand(8, 16)), r"methods.coral takes a list of features \[B,d\]"),
-        (lambda methods: methods.irm_penalty(torch.rand(8), torch.zeros(8)), r"irm_penalty takes logits \[N,K\]"),
-        (lambda methods: methods.InfoDrop(nn.Linear(3, 3)), "InfoDrop takes a convolution .*, not a Linear"),
+        (lambda methods: methods.InfoDrop(nn.Conv2d(3, 16, 3), drop_rate=0), "drop_rate=0"),
         (lambda methods: methods.PAdaIN(p=2.0), "p=2.0"),
     ],
 )

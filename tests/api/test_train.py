@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +41,3 @@ def test_a_wrong_setting_is_refused_before_anything_is_created(tracking: str, tm
         biasbed.train(suite=SHADES, optim={"lr": -1})
     assert not all_runs(tracking)
     assert not list(run_folders(tmp_path / "home"))
-
-
-def test_another_thread_is_refused(tracking: str) -> None:
-    with ThreadPoolExecutor() as pool, pytest.raises(biasbed.UsageError, match="in the main thread"):
-        pool.submit(biasbed.train, SHADES, epochs=1).result()
-    assert not all_runs(tracking)

@@ -11,8 +11,8 @@ from biasbed.settings import find_near_name, nearest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
-        (["import", "--source", "mine.yaml"], "there is no such file or folder, and no paper of this name"),
+        (["import", "--source", "mine"], "no file, folder or paper is called 'mine'; valid: biasbed, debiasing, "),
+        (["import", "--source", "mine.yaml"], "No such file or directory: mine.yaml"),
         (
             ["train", "--optim.bogus", "1"],
             "unknown setting 'optim.bogus'; valid: optim.name, optim.lr, optim.lr_batch, ",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import cli, record
-from biasbed.errors import IMPOSSIBLE_PATHS, REFUSALS, Failure, UsageError, format_error, to_one_line
+from biasbed.errors import REFUSALS, WRONG_PATHS, Failure, UsageError, format_error, to_one_line
 from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand_cells
@@ -34,7 +34,7 @@ def settled(read: Callable[[], object]) -> bool:
         return False
     except (OSError, RuntimeError) as error:
         # These alone are said in a line by `cli.main`.
-        if str(error) != cli.NO_HOME and getattr(error, "errno", None) not in REFUSALS | IMPOSSIBLE_PATHS:
+        if str(error) != cli.NO_HOME and getattr(error, "errno", None) not in REFUSALS | WRONG_PATHS:
             raise
         return False
     return True

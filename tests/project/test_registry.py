@@ -78,10 +78,6 @@ class OneSet(Demo):
     def open(self):
         suite = super().open()
         return replace(suite, sets=tuple(one for one in suite.sets if one.name == self.config.tested_on))
-
-
-class Unsettled(Demo):
-    Settings = None
 """
 LAUNCHER = """
 from dataclasses import dataclass
@@ -226,7 +222,6 @@ def test_a_maker_of_one_s_own_makes_training_data(here: Path, image_root: Path, 
         (["train", "--suite", "maker.py:Negatives"], "has to be a subclass of biasbed.suites.suite.Suite"),
         (["prepare", "--what", "suite.py:OneSet"], "is no maker: it has to be a subclass of biasbed.prepare.maker"),
         (["train", "--suite", "ends.py:OneSet"], "can't be imported: SystemExit"),
-        (["train", "--suite", "suite.py:Unsettled"], "its Settings have to be a subclass of Config"),
     ],
 )
 def test_what_is_none_is_refused(

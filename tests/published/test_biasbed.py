@@ -62,5 +62,5 @@ def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
 
 
 def test_unknown_source() -> None:
-    with pytest.raises(UsageError, match="unknown source 'biasbet'; did you mean 'biasbed'"):
+    with pytest.raises(UsageError, match="paper is called 'biasbet'; did you mean 'biasbed'"):
         import_runs("biasbet", "sqlite:////nowhere/mlflow.db")

@@ -192,8 +192,3 @@ def test_a_csv_that_is_none(tmp_path: Path, lines: list[str], message: str) -> N
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match=message):
         sweeps.read_sweep(file)
-
-
-def test_a_source_that_is_nowhere() -> None:
-    with pytest.raises(UsageError, match=r"source=no/where: there is no such file or folder"):
-        import_sweep("no/where")

@@ -172,7 +172,7 @@ def test_other_images_stop_it_unless_they_are_allowed(original: Any, again: Run,
         ({"config": "algorithm: erm\n"}, "has no protocol.json among its artifacts"),
         ({"config": "a: b: c\n", "protocol": "whole"}, "its config.yaml: can't be read as YAML (line 1"),
         ({"config": BOMB, "protocol": "whole"}, "its aliases come to more than 100000 entries"),
-        ({"config": "algorithm: erm\n", "protocol": "[" * 100_000}, "its protocol.json can't be read"),
+        ({"config": "algorithm: erm\n", "protocol": "[" * 100_000}, "has no protocol.json that can be read"),
         ({"config": "algorithm: erm\noptim.lrr: 1\n", "protocol": "whole"}, "unknown setting 'optim.lrr'; did you"),
         ({"config": "algorithm: gone\n", "protocol": "whole"}, "can't be repeated here: unknown algorithm 'gone'"),
         (
@@ -203,9 +203,9 @@ def test_what_can_not_be_repeated_is_said_in_one_line(
 
 
 def test_a_run_is_named_by_its_whole_id(tracking: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (([], "say which run"), (["--run", "ab"], "32 digits")):
+    for words in ([], ["--run", "ab"]):
         assert cli.main(["reproduce", *words]) == 2
-        assert message in capsys.readouterr().err
+        assert "32 digits" in capsys.readouterr().err
 
 
 def test_the_words_of_a_config_give_the_config(tracking: str) -> None:

@@ -60,7 +60,7 @@ def test_wrong_studies_are_refused_before_anything_is_made(
         "--algorithms erm --hparams.drop_rate 1": "erm: unknown setting 'hparams.drop_rate'",
         "--algorithms stylized_erm": "prepare",
         "--algorithms erm --seed 1": "unknown setting 'seed'; did you mean 'seeds'?",
-        "--algorithms erm --output_dir /proc/nowhere": "can't make the folder",
+        "--algorithms erm --output_dir /proc/nowhere": "No such file or directory: /proc/nowhere",
         "--table mian": "did you mean 'main'?",
     }.items():
         assert cli.main(words(image_root, *flags.split())) == 2

@@ -198,7 +198,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"cells": {"a": {"train": "Other", "test_domains": "pairs"}}},
-        "with day and night held out, no domain is left to train on",
+        "all domains are held out, and none is left to train on",
     ),
     ({"cells": {"a": {"train": "Toy", "test_domains": "art+Art"}}}, "two names of one domain"),
     ({"cells": {"a": {"train": "Toy", "optim.lr": 3}}}, "optim.lr is a setting of the row and of the cell, too"),

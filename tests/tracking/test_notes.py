@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from biasbed import record
-from biasbed.tracking import folder as run_folder
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
@@ -25,7 +24,7 @@ from helpers.runs import all_runs
 def tracker(tracking: str, tmp_path: Path) -> Tracker:
     """The tracker of a training that has begun."""
     folder = RunFolder(tmp_path / "run")
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     (folder.path / record.PROTOCOL_FILE).write_text(PROTOCOL.to_json())
     tracker = Tracker(folder)
     begin(tracker)

@@ -20,7 +20,7 @@ from biasbed import cli, record, redaction
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking import server, tracker
-from biasbed.tracking.folder import RunFolder, make_folder
+from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import database, guarded, resolve_uri, sqlite_uri, writer
 from biasbed.tracking.tracker import Tracker
@@ -272,7 +272,7 @@ def test_what_was_deleted_is_said_at_once(
 ) -> None:
     monkeypatch.setattr(tracker.time, "sleep", lambda seconds: pytest.fail("it waits"))
     folder = RunFolder(tmp_path / "run")
-    make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     own = Tracker(folder)
     own.start("erm-seed0", "mine", {}, {})
     run = server.find_run(tracking, own.run_id)

@@ -19,7 +19,6 @@ import pytest
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.system.processes import end_by_signal
-from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
@@ -216,7 +215,7 @@ def tracker(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
     """Tracker of a run that has begun."""
     monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 0.03)
     folder = RunFolder(tmp_path / "run")
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     tracker = Tracker(folder)
     tracker.start("name", "experiment", {"biasbed.kind": "train"}, {"epochs": 1})
     return tracker
@@ -291,7 +290,7 @@ def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, t
     from mlflow import MlflowClient
 
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     tracker = start_named(folder)
     same = {record.FOLDER_ID: folder.read_state()["tags"][record.FOLDER_ID]}
     others = ({record.FOLDER_ID: "0123456789abcdef"}, {**same, record.ORIGIN_RUN: "x"})
@@ -315,7 +314,7 @@ def test_a_kill_before_the_answer_leaves_one_run(
             create(self, *arguments, **keywords)
         raise KeyboardInterrupt
 
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     with monkeypatch.context() as killed:
         killed.setattr(MlflowClient, "create_run", unanswered)
         with pytest.raises(KeyboardInterrupt):
@@ -345,7 +344,7 @@ def test_the_end_waits_no_longer_than_it_says(
     monkeypatch.setattr("biasbed.tracking.tracker.PATIENCE", 3.0)
     monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 1.5)
     folder = RunFolder(tmp_path / "run")
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     tracker = start_named(folder)
     serve_at(hanging)
     tracker.uri = hanging
@@ -366,7 +365,7 @@ def test_the_end_waits_no_longer_than_it_says(
 def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is told apart by its address; a new password is the same server."""
     folder = RunFolder(tmp_path / "run")
-    run_folder.make_folder(folder.path)
+    folder.path.mkdir(parents=True)
     for uri in ("http://alice:s3cret@127.0.0.1:1/x", "http://alice:other@127.0.0.1:1/x"):
         tracker = start_named(folder, offline=True)
         tracker.uri, tracker.offline = uri, False

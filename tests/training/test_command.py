@@ -20,7 +20,6 @@ REFUSED: Mapping[str, str] = {
     "train --algorithm infodrop --hparams.drop_rate -1": "hparams.drop_rate=-1",
     "train --optim.lrr 1": "did you mean 'optim.lr'",
     "train --optim.lr -1": "optim.lr=-1",
-    "train --optim.warmup 50 --epochs 3": "ends before its rate has risen",
     "train --suite domainbed --test_domain photo": "did you mean 'test_domains'",
     "train --suite robustness --categoriess 3": "unknown setting 'categoriess'",
     "train --preset papr": "no preset 'papr'",

@@ -22,7 +22,6 @@ import torch
 
 from biasbed import cli, record
 from biasbed.compute import device
-from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job, train
 from biasbed.training.resolve import resolve
@@ -366,7 +365,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
     def ended(count: int, arguments: list[str]) -> int:
         flags = dict(word.removeprefix("--").split("=", 1) for word in arguments[1:])
         folder = job.plan(resolve(flags)).find_folder()
-        run_folder.make_folder(folder.path)
+        folder.path.mkdir(parents=True)
         folder.write_state({"tags": {record.STUDY: "adhoc"}, "sent": spoil != "sent"})
         if spoil != "done":
             folder.mark_done()

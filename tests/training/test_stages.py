@@ -15,7 +15,7 @@ import torch
 
 from biasbed import cli
 from biasbed.algorithms.base import Algorithm
-from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
+from biasbed.algorithms.requests import Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.status import read_status
@@ -166,10 +166,6 @@ WRONG: dict[str, tuple[type[Algorithm], int, str]] = {
     "shares of all of it": (
         phases(lambda own: (Stage("a", own.update, share=1.0), Stage("b", own.update))),
         *(2, "the stages before 'b' leave nothing of the training to it"),
-    ),
-    "a pass at the end": (
-        phases(lambda own: (Stage("a", own.update, steps=1), Pass("b", lambda batch: {}, lambda found: None))),
-        *(2, "the stages a, b need a name each, and the last is no pass"),
     ),
     "a table of zeros": (
         _table({MAIN: StreamRequest(weights="often", replacement=True)}),

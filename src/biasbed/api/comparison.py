@@ -27,7 +27,7 @@ from biasbed.analysis.tables.user_scores import UserScores, select_scores
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
-from biasbed.settings import build, flatten_arguments, nearest, specs
+from biasbed.settings import build, flatten_arguments, refuse_unknown, specs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +113,6 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
 
 def _read_files(paths: Sequence[Path], options: CompareOptions) -> UserScores:
     """Read scores by the first plug-in that knows the files, else from the table in a single file."""
-    if options.check and (len(paths) > 1 or paths[0].is_dir()):
-        raise UsageError("check=yes: reads one table, and these are several files, or a folder")
     for read in TABLES.values():
         user_scores = read(paths, options.score)
         if user_scores is None:
@@ -127,18 +125,12 @@ def _read_files(paths: Sequence[Path], options: CompareOptions) -> UserScores:
     return _select_table(read_grids(paths[0]), options)
 
 
-def _paths(scores: object) -> list[Path]:
-    """Return the paths of existing files or folders. Raises UsageError for anything else."""
+def _paths(scores: Any) -> list[Path]:
+    """Return the paths of one file or folder, or of several. Raises UsageError for none."""
     sources = [scores] if isinstance(scores, str | Path) else scores
-    if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
-        raise UsageError("scores: give a DataFrame, a file, or a list of files")
-    paths = [Path(source).expanduser() for source in sources]
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"scores={path}: there is no such file or folder")
-    if not paths:
+    if not sources:
         raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
-    return paths
+    return [Path(source).expanduser() for source in sources]
 
 
 def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
@@ -382,7 +374,7 @@ class ScoreComparison:
 
         name = self._plot_name(name)
         if file is not None:
-            figures.save(self.analysis, self._draw(name), _checked_path(Path(file)))
+            figures.save(self.analysis, self._draw(name), Path(file).expanduser())
         return self._draw(name)
 
     def _plot_name(self, name: str) -> str:
@@ -391,11 +383,7 @@ class ScoreComparison:
         names = figures.names(self.analysis)
         if name == "auto":
             return next(plot for plot in PLOTS if plot in names)
-        if name not in names:
-            why = ""
-            if name in PLOTS and self._tests.pair is not None:
-                why = " with two methods"
-            raise UsageError(f"plot={name}: there is no such figure{why}{nearest(name, names)}")
+        refuse_unknown(name, names, f"plot={name}: there is no such figure")
         return name
 
     def _draw(self, name: str) -> Figure:
@@ -414,8 +402,7 @@ class ScoreComparison:
 
         texts = {name: latex.render(table) for name, table, _ in paper_tables.printed(self.analysis)}
         for name in tables:
-            if name not in texts:
-                raise UsageError(f"latex: there is no table '{name}'{nearest(name, texts)}")
+            refuse_unknown(name, texts, f"latex: there is no table '{name}'")
         names: Iterable[str] = tables or [name for name in LATEX if name in texts]
         return "\n".join(texts[name] for name in names)
 
@@ -426,8 +413,7 @@ class ScoreComparison:
         """
         from biasbed.analysis.report import pasted_table
 
-        if table_format not in pasted_table.FORMATS:
-            raise UsageError(f"format={table_format}: choose from {', '.join(pasted_table.FORMATS)}")
+        refuse_unknown(table_format, pasted_table.FORMATS, f"format={table_format}: there is no such format")
         return pasted_table.render(self.analysis, table_format)
 
     def save(self, folder: str | Path) -> Path:
@@ -438,16 +424,6 @@ class ScoreComparison:
         with command.new_folder() as scratch:
             command.write(self.analysis, scratch)
             return command.publish(scratch, target)
-
-
-def _checked_path(path: Path) -> Path:
-    """Return the path of a figure. Raises UsageError for another ending, or if its folder does not exist."""
-    path = path.expanduser()
-    if path.suffix.lower() not in (".pdf", ".png", ".svg"):
-        raise UsageError(f"{path}: give a name that ends in .pdf or .png or .svg")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
-    return path
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

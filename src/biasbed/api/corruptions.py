@@ -60,8 +60,6 @@ class Keyed(v2.Transform):
 
     def __init__(self, seed: int | None) -> None:
         super().__init__()
-        if not (seed is None or (isinstance(seed, int) and seed >= 0)):
-            raise UsageError(f"seed={seed!r}: give a number from 0 on, or None for other draws in each call")
         self.seed = seed
 
     @abstractmethod

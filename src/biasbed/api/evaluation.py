@@ -207,8 +207,6 @@ class LoopEvaluator:
         return evaluator
 
     def _prepare(self, request: Request, every: int) -> None:
-        if every < 1:
-            raise UsageError(f"every={every}: should be at least 1")
         self.every = every
         self._request = request
         self._process = os.getpid()

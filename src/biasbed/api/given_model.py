@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -272,8 +272,6 @@ def _name_outputs(classes: Sequence[str] | None, outputs: int) -> tuple[str, ...
     """Return the names of the outputs. Raises UsageError unless each output has one name of its own."""
     if classes is None:
         return None
-    if isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise UsageError(f"classes={classes!r}: give the names of the outputs as a list, in their order")
     names = tuple(map(str, classes))
     if len(names) != outputs:
         raise UsageError(f"classes= has {len(names)} names ({listed(names, 4)}), and the model {outputs} outputs")

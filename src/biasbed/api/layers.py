@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.infodrop import InfoDrop, Mask, MaskDraw
 from biasbed.algorithms.padain import PAdaIN, swap_statistics
-from biasbed.errors import UsageError
 from biasbed.networks.surgery import Site, window_of
 from biasbed.settings import build
 
@@ -40,8 +39,6 @@ class InfoDropLayer(nn.Module):
         num_offsets: int = 9,
     ) -> None:
         super().__init__()
-        if not isinstance(conv, nn.Conv2d):
-            raise UsageError(f"biasbed.methods.InfoDrop takes a convolution (nn.Conv2d), not a {type(conv).__name__}")
         values = {"drop_rate": drop_rate, "temperature": temperature, "band_width": band_width}
         self.hparams = build(InfoDrop.HParams, {**values, "radius": radius, "num_offsets": num_offsets})
         self.conv = conv

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from biasbed.algorithms.contrastive import contrastive
+from biasbed.algorithms.coral import coral
+from biasbed.algorithms.infodrop import drop_weights
+from biasbed.algorithms.irm import irm_penalty
+from biasbed.algorithms.mmd import mmd
+from biasbed.algorithms.padain import swap_statistics
+from biasbed.algorithms.rebias import hsic
+from biasbed.algorithms.relative_difficulty import amplify as bias_amplified
 from biasbed.api.layers import InfoDropLayer as InfoDrop
 from biasbed.api.layers import PAdaINLayer as PAdaIN
-from biasbed.api.losses import (
-    bias_amplified,
-    contrastive,
-    coral,
-    drop_weights,
-    hsic,
-    irm_penalty,
-    mmd,
-    swap_statistics,
-)
 from biasbed.api.unknown_names import make_error
 
 __all__ = [

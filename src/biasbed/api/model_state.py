@@ -21,8 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from biasbed.errors import UsageError, first_line
-
 T = TypeVar("T")
 Model = nn.Module | Callable[[Tensor], Tensor]
 CHANGED = (
@@ -42,13 +40,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 def find_device(model: Model, device: str | torch.device) -> torch.device:
     """Return the device to test on: the one that is named, or for `auto` the one on which the model's weights are."""
     if device != "auto":
-        try:
-            chosen = torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise UsageError(f"device={device}: {first_line(error)}") from None
-        if chosen.type == "cuda" and not torch.cuda.is_available():
-            raise UsageError(f"device={device}: there is no GPU here")
-        return chosen
+        return torch.device(device)
     if isinstance(model, nn.Module):
         for tensor in (*model.parameters(), *model.buffers()):
             return tensor.device

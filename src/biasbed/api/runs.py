@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,8 +98,6 @@ def train(
     """
     from biasbed.training import command
 
-    if threading.current_thread() is not threading.main_thread():
-        raise UsageError("biasbed.train: call it in the main thread, which alone can be interrupted by a signal")
     named = {name: value for name, value in (("suite", suite), ("algorithm", algorithm)) if value is not None}
     trained = command.carry_out(flatten_arguments({**named, "seed": seed, "hparams": hparams or {}, **settings}))
     if trained.code:

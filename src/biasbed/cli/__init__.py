@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 from biasbed import __version__, redaction
 from biasbed.cli import usage
 from biasbed.config import Config
-from biasbed.errors import IMPOSSIBLE_PATHS, REFUSALS, Failure, UsageError, format_error, os_reason, to_one_line
+from biasbed.errors import REFUSALS, WRONG_PATHS, Failure, UsageError, format_error, os_reason, to_one_line
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
 from biasbed.settings import CUT, Spec, build, find_near_name, nearest, refuse_unknown, specs
@@ -95,10 +95,8 @@ class EntryPoint:
 
 
 def run_tests(options: TestOptions) -> None:
-    """Replace this process by pytest on the tests of this checkout. Raises UsageError without a checkout."""
+    """Replace this process by pytest on the tests of this checkout."""
     root = Path(__file__).resolve().parents[3]
-    if not (root / "tests").is_dir():
-        raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
     # Two processes more than cores, as tests wait for servers, clocks and other processes a third of their time.
@@ -334,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shorten_warnings()
         if not typed:
             print(_overview())
-            raise UsageError("no command was given")
+            return UsageError.exit_code
         if typed[0] in ("-h", "--help", "--version"):
             print(f"biasbed {__version__}" if typed[0] == "--version" else _overview())
             return 0
@@ -360,10 +358,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno not in REFUSALS | IMPOSSIBLE_PATHS:  # a bug of biasbed's, not of the machine or the user
+        if error.errno not in REFUSALS | WRONG_PATHS:  # a bug of biasbed's, not of the machine or the user
             _show_traceback(type(error), error, error.__traceback__)
         print(f"biasbed: {redaction.public_message(to_one_line(os_reason(error)))}", file=sys.stderr)
-        return UsageError.exit_code if error.errno in IMPOSSIBLE_PATHS else Failure.exit_code
+        return UsageError.exit_code if error.errno in WRONG_PATHS else Failure.exit_code
     except RuntimeError as error:
         if str(error) != NO_HOME:
             raise

@@ -24,10 +24,9 @@ from biasbed.data.corruptions.released import (
 )
 from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
-from biasbed.errors import UsageError
 from biasbed.prepare.images import PooledOptions, has_missing, make_missing, remove_other_images
 from biasbed.prepare.maker import KeptMaker, KeptOptions
-from biasbed.settings import nearest, setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.system.files import atomic_file
 
 GROUPS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
@@ -46,8 +45,7 @@ class CorruptionsOptions(PooledOptions, KeptOptions):
         """Return the names of the chosen corruptions, each once. Raises UsageError for an unknown one."""
         names: dict[str, None] = {}
         for name in self.corruptions:
-            if name not in GROUPS and name not in CORRUPTIONS:
-                raise UsageError(f"corruptions={name}: there is no such corruption{nearest(name, CORRUPTIONS)}")
+            refuse_unknown(name, (*GROUPS, *CORRUPTIONS), f"corruptions={name}: there is no such corruption")
             names |= dict.fromkeys(GROUPS.get(name, (name,)))
         return tuple(names)
 

@@ -129,12 +129,9 @@ def _restore(
             return 0
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
-    except Failure as failure:
-        raise Failure(f"{failure}; remove it, and the same command starts anew") from None
     except Exception as error:  # a file may hold anything
-        raise Failure(
-            f"{path} was written by other code ({checkpoint.first_line_of(error)}): remove it to start anew"
-        ) from None
+        reason = checkpoint.first_line_of(error)
+        raise Failure(f"{path} can't be continued ({reason}): remove it, and the same command starts anew") from None
     return int(state["step"])
 
 

@@ -5,9 +5,7 @@ A maker is one class in one file, of biasbed or of a user's own. The command tak
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,7 +16,7 @@ from biasbed.data.prepared import MAKERS, PreparedStore
 from biasbed.data.source import Source
 from biasbed.errors import Failure, UsageError
 from biasbed.options import PrepareOptions
-from biasbed.settings import nearest, setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import exclusive
@@ -92,8 +90,7 @@ class KeptMaker(Maker[K]):
         if split == "train":
             return self.suite.material()
         sets = {evaluation_set.name: evaluation_set.source for evaluation_set in self.suite.tested}
-        if split not in sets:
-            raise UsageError(f"split={split}: '{self.suite.name}' has no such images{nearest(split, ['train', *sets])}")
+        refuse_unknown(split, ("train", *sets), f"split={split}: '{self.suite.name}' has no such images")
         return sets[split]
 
     @property
@@ -105,27 +102,15 @@ class KeptMaker(Maker[K]):
         return choose_device(self.config.device, 1).device
 
     def run(self) -> Path:
-        """Make the product under a lock on its folder.
+        """Make the product under a lock on its folder. Raises Failure for images that can't be read."""
+        import torch
 
-        Raises Failure for images that can't be read, or if the machine lacks memory or disk space.
-        """
-        folder = self.store.folder(self.source)
-        with exclusive(folder, "prepared"), failures(folder):
-            return self.make()
+        with exclusive(self.store.folder(self.source), "prepared"):
+            try:
+                return self.make()
+            except torch.OutOfMemoryError:
+                raise Failure("out of GPU memory: device=cpu, or a smaller size= or batch_size=") from None
 
     def make(self) -> Path:
         """Make the product unless it exists; return its file or folder."""
         raise NotImplementedError
-
-
-@contextlib.contextmanager
-def failures(folder: Path) -> Iterator[None]:
-    """Turn a lack of memory or disk space into a Failure of one line. Files that are made so far stay."""
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise Failure("out of GPU memory: device=cpu, or a smaller size= or batch_size=") from None
-    except OSError as error:
-        raise Failure(f"can't write to {folder}: {error.strerror or error}; the same command goes on") from None

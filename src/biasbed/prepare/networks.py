@@ -96,15 +96,12 @@ class NetworkMaker(KeptMaker[N]):
 
     @property
     def files(self) -> dict[str, Path]:
-        """Authors' files that the options name, by option. Raises UsageError if one does not exist."""
+        """Authors' files that the options name, by option."""
         files = {}
         for name in frozen.network_class(self.kind).published:
             value = getattr(self.options, name)
-            if value == "none":
-                continue
-            files[name] = Path(value).expanduser()
-            if not files[name].is_file():
-                raise UsageError(f"{name}={files[name]}: there is no such file")
+            if value != "none":
+                files[name] = Path(value).expanduser()
         return files
 
     @functools.cached_property

@@ -12,11 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 from biasbed import record, redaction
-from biasbed.errors import UsageError
 from biasbed.published import printed_tables
 from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system import commands
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ def names() -> tuple[str, ...]:
 
 def find(name: str) -> Paper:
     """Return a paper. Raises UsageError for an unknown name."""
-    if name not in names():
-        raise UsageError(f"unknown source '{name}'{nearest(name, names())}; or give a path (docs/sharing.md)")
+    refuse_unknown(name, names(), f"no file, folder or paper is called '{name}'")
     return BIASBED if name == BIASBED.name else printed_tables.read(name)
 
 

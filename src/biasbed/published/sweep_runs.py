@@ -37,13 +37,6 @@ def import_sweep(source: str, study: str = "auto") -> int:
     from biasbed.tracking.transfer import import_archive
 
     path = Path(source).expanduser()
-    if not path.exists():
-        raise UsageError(f"source={source}: there is no such file or folder, and no paper of this name")
-    if path.suffix.lower() in (".yaml", ".yml"):
-        raise UsageError(
-            f"source={source}: a description of a paper is read from biasbed's own folder alone: put it and its CSV "
-            f"into {Path(printed_tables.__file__).parent} and give source={path.stem} (docs/published.md)"
-        )
     jobs = sweeps.read_sweep(path)
     existing = _studies_of_trials(resolve_uri())
     if study == "auto":  # existing trials stay in their study

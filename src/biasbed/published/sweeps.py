@@ -125,10 +125,7 @@ def read_sweep(source: Path) -> list[SweepJob]:
 def _read_folder(source: Path) -> list[SweepJob]:
     """Read every job below a folder."""
     files = sorted(source.rglob(RESULTS))
-    try:
-        return [_read_job(file, source) for file in files if file.stat().st_size]
-    except OSError as error:
-        raise UsageError(f"source={source}: {error.filename}: {error.strerror}") from None
+    return [_read_job(file, source) for file in files if file.stat().st_size]
 
 
 def _read_job(file: Path, source: Path) -> SweepJob:

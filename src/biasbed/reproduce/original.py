@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.settings import word
 from biasbed.system import strict_yaml
 from biasbed.tracking.run_reader import find_runs
-from biasbed.tracking.server import active_run, guarded, writer
+from biasbed.tracking.server import active_run, fetch_protocol, guarded, writer
 
 KINDS = ("train", "trial", "reproduction", "evaluate")  # kinds of runs that can be repeated
 Curves = Mapping[str, Mapping[int, float]]  # metric -> step -> value
@@ -51,8 +51,6 @@ class Original:
 
 def read(uri: str, run_id: str) -> Original:
     """Return the run of this id. Raises UsageError if it can't be repeated, Failure if the server can't be used."""
-    if run_id == "none":
-        raise UsageError("say which run: run=<id>")
     run = active_run(uri, run_id)
     tags = run.data.tags
     texts = _texts(uri, run_id)
@@ -60,12 +58,7 @@ def read(uri: str, run_id: str) -> Original:
     if problem:
         raise UsageError(f"run={run_id} {problem}: give a finished training, or a test of a model")
     config = strict_yaml.parse(texts[record.CONFIG_FILE], f"run={run_id}: its {record.CONFIG_FILE}")
-    if not isinstance(config, dict) or not all(isinstance(name, str) for name in config):
-        raise UsageError(f"run={run_id}: its {record.CONFIG_FILE} holds no settings")
-    try:
-        protocol = record.Protocol.from_json(texts[record.PROTOCOL_FILE])
-    except ValueError as error:
-        raise Failure(f"run={run_id}: its {record.PROTOCOL_FILE} can't be read: {error}") from None
+    protocol = fetch_protocol(uri, run_id)
     environment = texts.get(record.ENVIRONMENT_FILE, "")
     return Original(run_id, run.info.run_name or run_id, tags, config, protocol, environment)
 

@@ -8,7 +8,6 @@ it. Repeating the command continues an interrupted training.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -91,7 +90,7 @@ def _plan(options: ReproduceOptions, original: Original, kinds: Mapping[str, str
     try:
         tags = _describe(settings, original.command)
     except UsageError as error:
-        raise UsageError(f"run {original.id} can't be repeated here: {error}") from None
+        raise error.with_place(f"run {original.id} can't be repeated here") from None
     # A folder for each state of the code, because no training may be continued by other code.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
     return Reproduction(original, settings, tags, differences(original, tags, code.environment()))
@@ -226,10 +225,7 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, run_id: str | Non
         with guarded(uri):
             writer(uri).log_artifact(tracker.run_id, str(path))
     tracker.set_tags({record.VERDICT: verdict.overall(rows)})
-    try:
-        tracker.finish()
-    except Failure as failure:
-        raise Failure(f"{re.sub(';.*', '', str(failure))}; the same command goes on when it does") from None
+    tracker.finish()
     print(f"\n{report.table(report.METRIC_HEAD, report.metric_rows(rows))}")
     print(f"\n{tracker.ending()}\nall metrics: {folder.path / record.REPRODUCTION_FILE}")
     print(f"verdict: {report.conclusion(rows)}", flush=True)

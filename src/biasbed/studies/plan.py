@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from biasbed.training.job import Job
 
 T = TypeVar("T")
-MOST_RUNS = 100_000  # per study: each is checked before the first starts
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 Lacking = Mapping[str, Mapping[str, Sequence[str]]]  # row -> cell -> what the method needs and the data lack
 
@@ -177,7 +176,6 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     """
     _announce(table)
     cells = expand_cells({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
-    _refuse_many(table, cells)
     grid: list[GridRun] = []
     configs: list[Config] = []
     left_out: list[str] = []
@@ -253,17 +251,6 @@ def _announce(table: StudyTable) -> None:
     folder = table.settings.get("data_dir", "none")
     source = "" if folder == "none" else f", images in {folder}"
     print(f"{table.study}: planning {rows} with {seeds}{source}", flush=True)
-
-
-def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
-    """Raise UsageError if the study has more than `MOST_RUNS` runs."""
-    trained, tested = len(table.methods), len(table.rows) - len(table.methods)
-    number = len(cells) * (trained * len(table.seeds) + tested)
-    if number > MOST_RUNS:
-        raise UsageError(
-            f"{len(table.rows)} rows in {len(cells)} cells with {len(table.seeds)} seeds are {number:,} runs, more "
-            f"than {MOST_RUNS:,}: make several studies of them"
-        )
 
 
 def merge_settings(table: StudyTable, row: str, cell: StudyCell) -> dict[str, str]:

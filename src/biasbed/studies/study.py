@@ -20,7 +20,6 @@ from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import interruptible, postponed
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
-from biasbed.tracking.folder import make_folder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import find_runs
@@ -227,7 +226,7 @@ def open_study(folder: Path, study: str, suite: str, config: Config, tags: Mappi
     started then.
     """
     launched = take_run_id({record.KIND: "study", record.STUDY: study}, config.tracking == "offline")
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
     opened, has_begun = OpenStudy(), False
     try:

@@ -30,11 +30,8 @@ def read_lines(path: Path, delimiters: Sequence[str] = ()) -> Iterator[tuple[int
     delimiters: those to choose from, by their number in the first line. Raises UsageError for a file that is not text,
     not CSV, or too long.
     """
-    try:
-        with open_text(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            yield from parse_lines(file, str(path), delimiters)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read ({error.strerror})") from None
+    with open_text(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        yield from parse_lines(file, str(path), delimiters)
 
 
 def parse_lines(file: TextIO, where: str, delimiters: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:

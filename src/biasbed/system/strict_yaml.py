@@ -19,13 +19,12 @@ MOST_CHARACTERS, MOST_ENTRIES = 2**20, 100_000
 def read(path: Path, flag: str) -> Any:
     """Read a YAML file. flag: the setting that names it, for the message.
 
-    Raises UsageError if it can't be read, is invalid, has a key twice, refers to itself, or is too large.
+    Raises OSError if it can't be opened, UsageError if it is invalid, has a key twice, refers to itself, or is too
+    large.
     """
     try:
         with open_text(path) as file:
             text = file.read(MOST_CHARACTERS + 1)
-    except OSError as error:
-        raise UsageError(f"{flag}={path}: can't be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise _unreadable(f"{flag}={path}", error) from None
     return parse(text, f"{flag}={path}")

@@ -118,16 +118,11 @@ class ArchiveManifest:
 
 @contextlib.contextmanager
 def new_archive(path: Path) -> Iterator[ArchiveWriter]:
-    """Yield an archive to add runs to; the file appears at the end of the block. Raises UsageError if it can't."""
-    with atomic_file(path) as temporary:
-        try:
-            packed = zipfile.ZipFile(temporary, "w")
-        except OSError as error:
-            raise UsageError(f"file={path} can't be written: {error.strerror}") from None
-        with packed:
-            archive = ArchiveWriter(packed)
-            yield archive
-            archive.describe()
+    """Yield an archive to add runs to; the file appears at the end of the block."""
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w") as packed:
+        archive = ArchiveWriter(packed)
+        yield archive
+        archive.describe()
 
 
 class ArchiveWriter:
@@ -171,8 +166,9 @@ class Archive:
         """Open and check an archive. Raises UsageError if it is damaged, unsafe, or of another version."""
         self.path = path
         with contextlib.ExitStack() as opened:
+            file = opened.enter_context(path.open("rb"))
             try:
-                self.zip = opened.enter_context(zipfile.ZipFile(path))
+                self.zip = opened.enter_context(zipfile.ZipFile(file))
                 self.manifest = self._check()
                 self.runs = [self._read_run(run_id) for run_id in self.manifest.runs]
                 for run_id in self.manifest.runs:

@@ -16,7 +16,7 @@ from biasbed import limits, record
 from biasbed.errors import Failure
 from biasbed.tracking.pages import pages
 from biasbed.tracking.run_reader import find_runs, match_tag
-from biasbed.tracking.server import artifact_text, guarded
+from biasbed.tracking.server import fetch_protocol, guarded
 
 STUDY = (record.KIND, record.SUITE, record.STUDY)
 ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # runs with the same first tag of these may be in one table
@@ -83,11 +83,7 @@ def scope_of(tags: Mapping[str, str]) -> dict[str, str]:
 
 def _compare_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
     """Describe runs of one protocol that may be compared; the protocol is read from the first."""
-    text = artifact_text(uri, runs[0].info.run_id, record.PROTOCOL_FILE)
-    try:
-        protocol = record.Protocol.from_json(text or "")
-    except ValueError as error:
-        raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read: {error}") from None
+    protocol = fetch_protocol(uri, runs[0].info.run_id)
     return Comparison(tags, protocol, Counter(run.info.experiment_id for run in runs))
 
 

@@ -23,7 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from biasbed import record
-from biasbed.errors import Failure, UnreadableFile, UsageError
+from biasbed.errors import Failure, UnreadableFile
 from biasbed.system import places
 from biasbed.system.files import append_line, is_locked, open_in_place, refuse_links, take_lock, write_whole
 from biasbed.system.strict import parse_json, read_json, read_text
@@ -181,7 +181,7 @@ class RunFolder:
 
         The claim ends when the returned file is closed, or when this process ends.
         """
-        make_folder(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
         refuse_links(self.path)  # its log and its list of starts will be written
         file = open_in_place(self.path / CLAIM)
         if take_lock(file):
@@ -237,7 +237,7 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
 
     Raises Failure, with the holder, if it is locked. work: a verb for the message, as `trained`.
     """
-    make_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with open_in_place(folder / LOCK) as file:
         while not take_lock(file):
             if is_locked(file):
@@ -248,14 +248,6 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
         yield
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder if it is missing. Raises UsageError if it can't be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
 
 
 def _holder(file: TextIO) -> str:

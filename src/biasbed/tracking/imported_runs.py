@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import record
 from biasbed.system import files, places
-from biasbed.tracking.folder import make_folder
 from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import database, guarded, writer
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def importing(uri: str) -> Iterator[None]:
     """Hold the lock of imports to this server: another import on this machine waits."""
     store = database(uri) or places.home(uri) / "imports"
-    make_folder(store.parent)
+    store.parent.mkdir(parents=True, exist_ok=True)
     with files.locked(store.with_name(f"{store.name}.import.lock")):
         yield
 

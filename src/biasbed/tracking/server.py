@@ -217,8 +217,6 @@ def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
-        if experiment.lifecycle_stage != "active":
-            raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
         _add_description(client, experiment)
         return str(experiment.experiment_id)
 
@@ -284,6 +282,15 @@ def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
+def fetch_protocol(tracking_uri: str, run_id: str) -> record.Protocol:
+    """Return the protocol in a run's artifacts. Raises Failure if it has none that can be read."""
+    text = artifact_text(tracking_uri, run_id, record.PROTOCOL_FILE)
+    try:
+        return record.Protocol.from_json(text or "")
+    except ValueError as error:
+        raise Failure(f"run {run_id} has no {record.PROTOCOL_FILE} that can be read: {error}") from None
+
+
 def find_run(tracking_uri: str, run_id: str) -> Run | None:
     """Return the run of this id, even if it is deleted; None if there is none. Raises Failure if the server fails."""
     from mlflow.exceptions import MlflowException
@@ -335,8 +342,7 @@ def download_checkpoint(run_id: str, folder: Path) -> Path:
     from mlflow.artifacts import download_artifacts
 
     uri = resolve_uri()
-    if find_run(uri, run_id) is None:
-        raise UsageError(f"there is no run {run_id} on {redaction.public_uri(uri)}")
+    active_run(uri, run_id)
     with guarded(uri):
         name = f"{record.CHECKPOINT_FOLDER}/{record.BEST_CHECKPOINT}"
         return Path(download_artifacts(run_id=run_id, artifact_path=name, dst_path=str(folder), tracking_uri=uri))

@@ -21,7 +21,7 @@ from biasbed.system.strict import parse_json
 from biasbed.tracking import comparison, notes
 from biasbed.tracking.pages import Pages
 from biasbed.tracking.run_reader import StoredRun, find_runs
-from biasbed.tracking.server import artifact_text, guarded, writer
+from biasbed.tracking.server import fetch_protocol, guarded, writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -133,8 +133,8 @@ def _collect_results(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
         tags, metrics = run.data.tags, run.data.metrics
         protocol = protocols.get(tags.get(record.PROTOCOL_HASH, ""))
         if protocol is None:
-            with contextlib.suppress(ValueError):
-                protocol = record.Protocol.from_json(artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE) or "")
+            with contextlib.suppress(Failure):
+                protocol = fetch_protocol(uri, run.info.run_id)
                 protocols[tags.get(record.PROTOCOL_HASH, "")] = protocol
         row_id = tags.get(record.ROW, tags.get(record.ALGORITHM, ""))
         row = rows.setdefault(row_id, RowResults(tags.get(record.DISPLAY_NAME, row_id)))

@@ -133,8 +133,6 @@ def import_archive(source: str, listed: bool = True) -> int:
     if the server fails.
     """
     path = Path(source).expanduser()
-    if not path.is_file():
-        raise UsageError(f"source={source}: there is no such file")
     uri = resolve_uri()
     made: list[ArchivedRun] = []
     with Archive(path) as archive, importing(uri):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.errors import UsageError
-from biasbed.settings import as_flags
+from biasbed.settings import as_flags, replace_values
 from biasbed.system.processes import in_torchrun
 from biasbed.training.resolve import resolve
 
@@ -39,10 +38,7 @@ def carry_out(flags: Mapping[str, Any]) -> CarriedOut:
     device, count = choose_device(config.device, config.nproc)
     if config.nproc not in ("auto", count):  # a restart of torchrun may have fewer
         raise UsageError(f"nproc={config.nproc}: torchrun started {count} processes, and numbers depend on them")
-    try:
-        config = replace(config, device=device, nproc=count)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    config = replace_values(config, device=device, nproc=count)
     if count > 1 and not in_torchrun():
         planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
         folder = planned.find_folder()

@@ -11,7 +11,6 @@ from typing import Any
 from biasbed import mock_imports
 from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
-from biasbed.errors import UsageError
 from biasbed.registry import Registry, with_whole_path
 from biasbed.settings import Spec, build, check, refuse_unknown, specs
 from biasbed.training.expected import expected_settings
@@ -67,19 +66,7 @@ def _resolve(
     if "init" in chosen and "init" not in {**suite.defaults, **suite.defaults_for(chosen)}:
         expected = expect({**suite.defaults, **sizes}, sizes, specs(cls))
     usual = layered([suite.defaults, expected, *above])
-    config = build(cls, layered([usual, chosen]))
-    _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
-    return config
-
-
-def _refuse_endless_warmup(config: Config, usual: float) -> None:
-    """Raise UsageError for a warm-up longer than the training, unless it is the default: short trials keep that one."""
-    warmup = config.optim.warmup
-    if warmup not in (0, usual) and config.epochs is not None and warmup >= config.epochs:
-        raise UsageError(
-            f"optim.warmup={warmup:g}: a training of {config.epochs} epoch(s) ends before its rate has risen to "
-            "optim.lr; give fewer epochs of warm-up, or more of training"
-        )
+    return build(cls, layered([usual, chosen]))
 
 
 def _check_general_settings(chosen: Mapping[str, Any]) -> None:

@@ -168,11 +168,6 @@ def test_any_bytes_are_decisions_or_refused(header: bytes, noise: bytes) -> None
             assert all(len(one.label) == len(one.images) > 0 and all(one.decision) for one in read_observers([path]))
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_observers([tmp_path / "nowhere.csv"])
-
-
 def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
     trials = conflicts(MIXED)
     (once,) = read_observers([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])

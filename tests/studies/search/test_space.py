@@ -190,8 +190,7 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
         ("optim.momentum: {distribution: uniform, low: 0.5, high: 1.0}", "optim.momentum=1.0: input should be less"),
         ("hparams.layers: {distribution: uniform, low: 0, high: 4}", "is a whole number"),
         ("hparams.layers: {distribution: floor_power, low: 0, high: 3}", "hparams.layers=7: input should be less"),
-        ("batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers are 8"),
-        ("batch_size: {distribution: floor_power, low: 3, high: 5000}", "all its powers are too large"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 5000}", "batch_size=too large"),
         ("optim.name: {distribution: uniform, low: 0, high: 4}", "optim.name is no number"),
         ("optim.name: {distribution: categorical, choices: [sgd]}", "at least two choices"),
         ("optim.name: {distribution: categorical, choices: [sgd, adan]}", "did you mean 'adam'?"),
@@ -215,8 +214,6 @@ def test_what_a_trial_trains_on_is_not_searched_over(tmp_path: Path) -> None:
 
 
 def test_a_space_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_space("/nowhere.yaml", words("erm"))
     with pytest.raises(UsageError, match="give one with space="):
         read_space("auto", words(str(ROOT / "tests" / "helpers" / "toys.py") + ":NoSuch"))
 

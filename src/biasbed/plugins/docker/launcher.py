@@ -24,8 +24,8 @@ from biasbed.config import Auto, Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import with_whole_path
-from biasbed.settings import setting
-from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, require_server, with_device
+from biasbed.settings import replace_values, setting
+from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, require_server
 from biasbed.system import code, places
 from biasbed.system.processes import LIFELINE
 
@@ -139,9 +139,9 @@ class DockerLauncher(Launcher):
     def resolve_device(self, config: Config) -> Config:
         in_reach = self.options.network == "host"
         require_server(config, "containers", None if in_reach else "docker.network=host gives them this machine's")
-        return with_device(
-            config, *resolve_device(config.device, config.nproc, len(self._list_gpus()), "for containers (docker.gpus)")
-        )
+        gpus = len(self._list_gpus())
+        device, processes = resolve_device(config.device, config.nproc, gpus, "for containers (docker.gpus)")
+        return replace_values(config, device=device, nproc=processes)
 
     def capacity(self, config: Config) -> int:
         devices = len(self._list_gpus()) if config.device == "cuda" else int(self.info["NCPU"])

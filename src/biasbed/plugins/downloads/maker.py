@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed.datasets.releases import read_releases
-from biasbed.errors import Failure, UsageError, listed, os_reason
+from biasbed.errors import Failure, UsageError, listed
 from biasbed.options import PrepareOptions
 from biasbed.plugins.downloads.camera_traps import sort_images
 from biasbed.plugins.downloads.fetch import Unavailable, fetch, unpack
@@ -100,8 +100,6 @@ def download(name: str, data_dir: Path) -> None:
             files = _fetch_and_move(source, work / str(number), data_dir)
         except Unavailable as error:
             reasons.append(str(error))
-        except OSError as error:
-            raise Failure(f"{name}: {os_reason(error)}; the same command goes on") from None
         else:
             write_whole(work / "files.json", json.dumps(files, indent=1) + "\n")
             for folder in list(_staging_folders(work)):

@@ -30,7 +30,7 @@ from biasbed.plugins.packed import index as pack_index
 from biasbed.plugins.packed import pack as packed
 from biasbed.plugins.packed.pack import WHOLE
 from biasbed.prepare.images import PooledOptions, make_images
-from biasbed.prepare.maker import Maker, failures
+from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
 from biasbed.suites import open_suite
 from biasbed.system import files, places
@@ -87,7 +87,7 @@ class PackedImages(Maker[PackedOptions]):
             raise UsageError(f"the suite '{self.config.suite}' computes its images: there are no files to pack")
         for fingerprint, source in sources.items():
             folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
-            with exclusive(folder, "packed"), failures(folder):
+            with exclusive(folder, "packed"):
                 processes = self.options.count_processes("cpu")
                 pack(source, fingerprint, folder, self.options.packed, processes)
         return store

@@ -14,7 +14,7 @@ from biasbed.errors import UsageError
 from biasbed.options import PrepareOptions
 from biasbed.plugins.shards.columns import ROLES, StatedColumns, has_suffix, suffix_of
 from biasbed.plugins.shards.layout import READERS, ShardLayout, Shards, find_layout, find_shards
-from biasbed.prepare.maker import Maker, failures
+from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import LOCK, exclusive
@@ -94,7 +94,7 @@ def _unpack(source: Path, target: Path, columns: StatedColumns) -> None:
     layout = find_layout(shards, columns)
     # What an interrupted command has written stays only if the same images belong into the same places.
     partial = target.with_name(PARTIAL.format(target.name, record.digest([states, layout.paths])))
-    with exclusive(partial, "unpacked"), failures(partial):
+    with exclusive(partial, "unpacked"):
         count = _write_images(shards, partial, columns, layout)
         if _file_states(shards) != states:
             raise UsageError(f"{source} has changed while it was unpacked: run the command again")

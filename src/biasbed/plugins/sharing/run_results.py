@@ -19,7 +19,7 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import RESAMPLES, count_distinct
 from biasbed.record import MetricName
 from biasbed.tracking.run_reader import find_runs
-from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
+from biasbed.tracking.server import artifact_bytes, fetch_protocol, guarded, writer
 
 # Measures that may lie outside of 0 to 1 although they are shown in percent.
 UNBOUNDED = ("gap_r", *measures.RATIOS)
@@ -138,7 +138,7 @@ class RunResults:
 
 
 def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> RunResults:
-    """Return a finished run's test results at its best step. Raises UsageError if it has no results or protocol.
+    """Return a finished run's test results at its best step. Raises UsageError if it has no results.
 
     cache: run id -> histories that were read already, as the runs of one study read each other's for their spread.
     """
@@ -146,12 +146,7 @@ def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> R
     where = f"run {run.info.run_id} ({run.info.run_name})"
     if run.info.status != "FINISHED":
         raise UsageError(f"{where} has not finished ({run.info.status}): only its zip file can be exported")
-    try:
-        protocol = record.Protocol.from_json(artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE) or "")
-    except ValueError as error:
-        raise UsageError(
-            f"{where} has no {record.PROTOCOL_FILE} of a training or evaluation of biasbed ({error})"
-        ) from None
+    protocol = fetch_protocol(uri, run.info.run_id)
     histories = _read_histories(uri, run, cache)
     step = _find_step(histories, protocol)
     decisions = _read_decisions(uri, run.info.run_id, protocol, step)

@@ -27,14 +27,13 @@ from biasbed.compute.device import resolve_device
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
-from biasbed.settings import setting
+from biasbed.settings import replace_values, setting
 from biasbed.studies.launchers import (
     Launcher,
     Preempted,
     StartedTraining,
     TrainCommand,
     require_server,
-    with_device,
 )
 from biasbed.system.commands import split_secrets
 from biasbed.system.files import write_whole
@@ -405,7 +404,7 @@ class SlurmLauncher(Launcher):
             count = max(count, nodes)
         if count % nodes:
             raise UsageError(f"nproc={count} can't be shared out among slurm.nodes={nodes}")
-        return with_device(config, device, count)
+        return replace_values(config, device=device, nproc=count)
 
     def capacity(self, config: Config) -> int:
         """Return no limit: the cluster's queue decides how many run at a time."""

@@ -32,7 +32,7 @@ from biasbed.prepare.images import (
     refuse_foreign_folder,
     remove_other_images,
 )
-from biasbed.prepare.maker import Maker, WrittenOptions, failures
+from biasbed.prepare.maker import Maker, WrittenOptions
 from biasbed.settings import setting
 from biasbed.suites.debiasing import DebiasingSettings
 from biasbed.system.files import write_whole
@@ -124,7 +124,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
         severity = SEVERITY if data.severity == "auto" else float(data.severity)
         folder = composition(suite.data_root, severity, data.seed)
         work = self._plan_composition(suite.data_root, folder, severity, data.seed)
-        with exclusive(folder.parent, "composed"), failures(folder):
+        with exclusive(folder.parent, "composed"):
             return self._compose_missing(work, work.manifest(self.name, severity, data.seed))
 
     def _plan_composition(self, data_dir: Path, folder: Path, severity: float, seed: int) -> Composition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from biasbed import redaction
-from biasbed.compute.device import Device
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
@@ -134,14 +132,6 @@ def open_launcher(options: StudyOptions) -> Launcher:
 
 
 # --- what launchers share ---------------------------------------------------------------------------------------------
-
-
-def with_device(config: Config, device: Device, processes: int) -> Config:
-    """Return the config with device and processes; UsageError if the batch cannot be split among the processes."""
-    try:
-        return dataclasses.replace(config, device=device, nproc=processes)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def require_server(config: Config, where: str, remedy: str | None) -> None:

@@ -10,7 +10,8 @@ import sys
 
 from biasbed.compute.device import choose_device
 from biasbed.config import Config
-from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, with_device
+from biasbed.settings import replace_values
+from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices
 from biasbed.system.processes import PARENT_PROCESS
 
 
@@ -35,7 +36,8 @@ class LocalLauncher(Launcher):
     """Launcher of processes `python -m biasbed train`; with several GPUs each training gets its own."""
 
     def resolve_device(self, config: Config) -> Config:
-        return with_device(config, *choose_device(config.device, config.nproc))
+        device, processes = choose_device(config.device, config.nproc)
+        return replace_values(config, device=device, nproc=processes)
 
     def capacity(self, config: Config) -> int:
         devices = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)

@@ -14,7 +14,7 @@ from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import UsageError
 from biasbed.options import SEARCHES, SweepOptions
-from biasbed.settings import flatten, nearest
+from biasbed.settings import flatten, refuse_unknown
 from biasbed.studies.cells import StudyCell, expand_cells
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
@@ -308,8 +308,7 @@ def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, 
     Raises UsageError for an unknown metric, and for a metric of test sets without `oracle`.
     """
     metric = monitor if objective == "auto" else objective
-    if metric not in metrics:
-        raise UsageError(f"objective={objective}: the suite does not measure it here{nearest(objective, metrics)}")
+    refuse_unknown(metric, metrics, f"objective={objective}: the suite does not measure it here")
     if objective.startswith("test/") and not oracle:
         raise UsageError(
             f"objective={objective} would choose parameters on the test images, which no practice can: "

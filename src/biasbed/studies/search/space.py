@@ -311,7 +311,7 @@ def read_space(name: str, overrides: Overrides) -> Space:
             dimensions |= added
             space = _parse_space(dimensions, base, overrides)
         except UsageError as error:
-            raise UsageError(f"space={path}: {error}") from None
+            raise error.with_place(f"space={path}") from None
     return space
 
 
@@ -342,7 +342,8 @@ def _make_dimension(name: str, described: RangeFile, spec: Spec) -> Dimension:
     """Return the dimension of a setting. Raises UsageError for a range with values that the setting can't have."""
     kind = described.distribution
     if kind == "categorical":
-        _check_choices(name, described.choices, spec)
+        for choice in described.choices:
+            check(spec, choice)
         return Dimension(name, kind, choices=described.choices)
     _check_type(name, kind, spec)
     base = described.base if kind == "floor_power" else None
@@ -351,20 +352,9 @@ def _make_dimension(name: str, described: RangeFile, spec: Spec) -> Dimension:
         lowest, highest = dimension.extremes
     except OverflowError:
         lowest = highest = "too large"
-    if base is not None and lowest == highest:
-        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers are {lowest}")
     for extreme in (lowest, highest):
         check(spec, extreme)
     return dimension
-
-
-def _check_choices(name: str, choices: Sequence[str], spec: Spec) -> None:
-    values: list[Any] = []
-    for choice in choices:
-        value = check(spec, choice)
-        if value in values:
-            raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
-        values.append(value)
 
 
 def _check_type(name: str, kind: str, spec: Spec) -> None:
