@@ -58,7 +58,7 @@ def find_averages(
         begins_all = len(others) > 1 and all(
             _is_beginning(names.get(column, ""), names.get(other, "")) for other in others
         )
-        if may_average and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
+        if may_average and len(others) >= MANY and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others"
         elif begins_all and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others, which begin with its name"

@@ -91,11 +91,10 @@ def _with_user_blocks(table: ScoreTable, meanings: list[Meaning]) -> list[Meanin
 
 def _measures_of_one_set(meanings: list[Meaning], notes: list[str]) -> list[Meaning]:
     """Return the meanings with a name for data sets that are named by a measure alone."""
-    nameless = [meaning.metric for meaning in meanings if not meaning.dataset]
-    if 1 < len(nameless) < len(meanings):
-        notes.append(
-            f"{listed(nameless, 6)} name no data set: each counts as one (leave_out= or blocks= if they are of one)"
-        )
+    nameless = [meaning.metric for meaning in meanings if not meaning.dataset and not meaning.block]
+    if 0 < len(nameless) < len(meanings):
+        names = listed(nameless, 6)
+        notes.append(f"without the name of a data set, each counts as one: {names} (leave_out= or blocks= if of one)")
     elif len(nameless) > 1:
         notes.append(
             f"{listed(nameless, 6)} are measures of one data set, which the table does not name (`blocks` says "

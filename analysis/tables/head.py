@@ -244,10 +244,10 @@ def _spread_centred(level: list[str], below: Sequence[str]) -> None:
     groups = [tuple(below[first : first + width]) for first in starts]
     if start < 1 or start == places[0] or not all(map(all, groups)):
         return
-    shifts = [column - first for first, column in zip(starts, places, strict=True)]
-    are_centred = set(shifts) == {width // 2}
-    if not all(0 <= shift < width for shift in shifts) or (len(set(groups)) > 1 and not are_centred):
-        return
+    for first, column in zip(starts, places, strict=True):
+        is_centred = column == first + width // 2
+        if not first <= column < first + width or (len(set(groups)) > 1 and not is_centred):
+            return
     for first, text in zip(starts, [level[column] for column in places], strict=True):
         level[first : first + width] = [text] * width
 

@@ -114,6 +114,11 @@ def _find_layout(
 
 def _layout_of_named_sets(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:
     """Return the layout of a table whose head names data sets, and no methods: a column of words or the columns are."""
+    if settings.rows == "auto" and _begin_with_measures(body.cells(columns.dataset or 0)):
+        raise UsageError(
+            f"{body.grid.source}: lines that begin with a measure stand below '{body.leaf(columns.dataset or 0)}': say "
+            "rows=methods or rows=datasets"
+        )
     first = next(iter(_name_columns(body, columns)), None)
     may_name = first is not None and settings.method != "none" and settings.rows == "auto"
     if first is not None and may_name and _may_be_methods(body, columns, first):
@@ -174,10 +179,15 @@ def _is_straight_by_names(body: Body, columns: TableColumns) -> bool:
     are_sets = [bool(say.OF_DATA.search(head)) for head in heads]
     if any(map(say.OF_METHODS.search, heads)) or any(map(say.OF_DATA.search, lines)) or len(heads) < 2:
         return False
-    first_words = [re.split(r"[ (]", line)[0] for line in lines]
-    if all(map(say.is_metric, first_words)) and not all(map(say.is_metric, lines)):  # `Accuracy DGL`
+    if _begin_with_measures(lines):
         return not any(map(say.is_metric, heads))
     return sum(are_sets) >= 0.7 * len(heads)
+
+
+def _begin_with_measures(lines: Sequence[str]) -> bool:
+    """Return True for lines like `Accuracy DGL` and `MAE(ours)`."""
+    first_words = [re.split(r"[ (]", line)[0] for line in lines]
+    return all(map(say.is_metric, first_words)) and not all(map(say.is_metric, lines))
 
 
 def _say_columns(body: Body, columns: TableColumns) -> str:

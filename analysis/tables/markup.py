@@ -29,6 +29,7 @@ DROPPED_ARGUMENTS = {
     **{"fontsize": 2, "setlength": 2, "phantom": 1, "hphantom": 1, "vphantom": 1, "href": 1, "adjustbox": 1},
     **{"parbox": 1, "definecolor": 3, "cref": 1, "Cref": 1, "refstepcounter": 1, "arrayrulecolor": 1, "url": 0},
 }
+MOST_OF_PARAGRAPH = 12  # lines just above a table
 MOST_ABOVE = 200  # lines up to the heading of a table
 SPREAD_COMMANDS = {"std", "stdev", "stddev", "sd", "stds", "stdv", "pms", "spm", "err", "sem", "se", "ste", "pmstd"}
 _BOLD = re.compile(
@@ -48,6 +49,7 @@ _NOTE_NUMBERS = re.compile(r"\d{1,2}(?:\s*,\s*\d{1,2})*")
 _ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
 _EMOJI = re.compile(r"(?<![A-Za-z_]):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TITLE = re.compile(r"[*_\s]*(?:table\b|tab\.|: \w)", re.I)  # of a table of Markdown
+_REPORTED = re.compile(r"\b(?:metrics?|reported?|measured?)\b", re.I)
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
 
@@ -92,15 +94,17 @@ def words_around(lines: Sequence[str], last: int, first_below: int) -> str:
 
     A title below it, the words just above it, and the heading of its section. last: number of the line above it.
     """
-    above = ""
-    for line in reversed(lines[max(last - 3, 0) : last + 1]):
-        if line.strip().startswith("|"):  # of another table
+    above: list[str] = []  # of the paragraph: the last line, and those that say what is reported
+    for number in range(last, max(last - MOST_OF_PARAGRAPH, -1), -1):
+        line = lines[number]
+        is_end = bool(above) if not line.strip() else line.strip().startswith("|")  # of another table
+        if is_end or (not above and number < last - 3):
             break
-        if above := _plain_title(line):
-            break
+        if not above or _REPORTED.search(line):
+            above += filter(None, [_plain_title(line)])
     headings = [line for line in lines[max(last - MOST_ABOVE, 0) : last + 1] if line.startswith("#")]
     below = [line for line in lines[first_below : first_below + 2] if _TITLE.match(line)]
-    titles = [*([] if _TITLE.match(above) else below[:1]), above, *headings[-1:]]
+    titles = [*([] if above and _TITLE.match(above[0]) else below[:1]), *above, *headings[-1:]]
     return "\n".join(dict.fromkeys(filter(None, map(_plain_title, titles))))
 
 

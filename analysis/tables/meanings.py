@@ -19,7 +19,8 @@ _LEVEL = re.compile(r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*%", re.I)
 # Ends of names that say how a data set is used: `k-NN`, `linear probe`, `5-way 1-shot`, `(5,1)`.
 _USE = re.compile(
     r"(.*\w)\W+((?:k-?nn|linear(?:[- ]prob(?:e|ing))?|(?:full )?fine-?tun(?:ed?|ing)|zero-?shot|few-?shot|online|"
-    rf"offline|{say.SHOTS})|[0-9]+\s*,\s*[0-9]+)\W*",
+    rf"offline|[it](?:→|->|2|-to-)[it]|(?:image|text)(?:-to-|→|2)(?:image|text)(?: retrieval)?|{say.SHOTS})|"
+    r"[0-9]+\s*,\s*[0-9]+)\W*",
     re.I,
 )
 
@@ -158,11 +159,11 @@ def _find_three_words(names: Sequence[str]) -> dict[str, list[str]]:
     """Return names like `flickr recall@1 de` as data set, measure and part, if several parts have both."""
     in_three = {}
     for name in names:
-        words = name.split(" ")
-        if len(words) == 3 and _is_sure_measure(words[1], set()) and not say.is_metric(" ".join(words[:2])):
-            in_three[name] = words
+        spoken = name.split(" ")
+        if len(spoken) == 3 and _is_sure_measure(spoken[1], set()) and not say.is_metric(" ".join(spoken[:2])):
+            in_three[name] = spoken
     counts = Counter((block, metric) for block, metric, _ in in_three.values())
-    return {name: words for name, words in in_three.items() if counts[words[0], words[1]] > 1}
+    return {name: spoken for name, spoken in in_three.items() if counts[spoken[0], spoken[1]] > 1}
 
 
 def _is_measure_on_condition(name: str) -> bool:

@@ -421,8 +421,9 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "a year, by its numbers"
     if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
         return "numbers the lines"
+    outside = set(say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)))  # `error (mean of 3 runs)`
     is_count = leaf.strip() in ("#", "n", "N") or say.letters(leaf) in RUNS or (leaf.startswith("#") and spoken)
-    if is_count or spoken & {"count", "wins", "runs", "support"}:
+    if is_count or outside & {"count", "wins", "runs", "support"}:
         return "a count"
     is_number_of = are_whole and len(spoken) > 1 and say.split_words(leaf)[-1] == "id"
     if is_number_of or (spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):

@@ -92,14 +92,14 @@ HIGHER = _terms("""
     准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도 точность rappel précision
     genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
     hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
-    silhouette jaccard purity fscore fmeasure tnr95 hmean
+    silhouette jaccard purity fscore fmeasure tnr95 hmean δ1 δ2 δ3
 """)
 LOWER = _terms("""
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
     mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe mpjpe pampjpe
     mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd bpc hd95 assd
     variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase rce rmce arerr
-    der dcf mindcf gerr
+    der dcf mindcf gerr absrel sqrel silog
 """)
 CLEAR_MEASURES = _terms(
     "accuracy acc f1 auc auroc map miou iou bleu score 准确率"
@@ -120,7 +120,7 @@ _FILLERS = _terms("""
     dp keypoint pix detok text retrieval
 """)
 _EXTRA = re.compile(
-    r"ap_?[sml]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
+    r"ap_?[smlrcf]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
     re.I,
 )
 _RANK_AT = re.compile(r"rank\s?[@-]?\s?\d+", re.I)  # share of queries whose match is among the first

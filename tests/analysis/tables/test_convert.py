@@ -174,5 +174,5 @@ def test_the_note_on_measures_without_a_data_set_says_that_each_counts(tmp_path:
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     scores = read_scores(tmp_path / "t.csv", CompareOptions())
     assert scores.datasets == ["CUB", "ECE", "NLL"]
-    assert any("ECE, NLL name no data set: each counts" in note for note in scores.notes)
+    assert any("each counts as one: ECE, NLL " in note for note in scores.notes)
     assert not any("measures of one data set" in note for note in scores.notes)
