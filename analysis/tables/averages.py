@@ -55,9 +55,8 @@ def find_averages(
             say.is_metric("".join(paths[sibling][-1:])) for sibling in others
         )
         may_average = is_measure or say.has_word(" ".join(paths[column]), say.AVERAGES)
-        begins_all = len(others) > 1 and all(
-            _is_beginning(names.get(column, ""), names.get(other, "")) for other in others
-        )
+        longer = [names.get(sibling, "") for sibling in others]
+        begins_all = len(others) > 1 and all(_is_beginning(names.get(column, ""), name) for name in longer)
         if may_average and len(others) >= MANY and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others"
         elif begins_all and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:

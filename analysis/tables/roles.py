@@ -371,14 +371,13 @@ def _limits_of_intervals(body: Body, cells: ParsedCells, numeric: Sequence[int])
             if vocabulary.intersection(spoken):
                 others = tuple(word for word in spoken if word not in vocabulary)
                 limits.setdefault(others, {})[is_upper] = column
-    found: set[int] = set()
+    columns: set[int] = set()
+    rows = cells.lines(range(len(body.grid.rows)), numeric) if limits else []
     for others, pair in limits.items():
-        if len(pair) == 2:
-            rows = cells.lines(range(len(body.grid.rows)), [*numeric])
-            for column in set(numeric).difference(pair.values()):
-                if _may_have_limits(body, column, others) and _lies_between(rows, column, pair[False], pair[True]):
-                    found.update(pair.values())
-    return found
+        for column in set(numeric).difference(pair.values()) if len(pair) == 2 else ():
+            if _may_have_limits(body, column, others) and _lies_between(rows, column, pair[False], pair[True]):
+                columns.update(pair.values())
+    return columns
 
 
 def _may_have_limits(body: Body, column: int, others: tuple[str, ...]) -> bool:
@@ -391,8 +390,13 @@ def _may_have_limits(body: Body, column: int, others: tuple[str, ...]) -> bool:
 
 def _lies_between(rows: Iterable[dict[int, float]], column: int, low: int, high: int) -> bool:
     """Return True if all numbers of a column lie between those of two others, and some are none of them."""
-    lines = [(row[low], row[column], row[high]) for row in rows if row.keys() >= {low, column, high}]
-    return any(least < value < most for least, value, most in lines) and all(a <= b <= c for a, b, c in lines)
+    is_inside = False
+    for row in rows:
+        if row.keys() >= {low, column, high}:
+            is_inside |= row[low] < row[column] < row[high]
+            if not row[low] <= row[column] <= row[high]:
+                return False
+    return is_inside
 
 
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:
