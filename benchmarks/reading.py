@@ -21,7 +21,7 @@ from sides import Row, Work, interleaved, ratios
 from biasbed import record
 from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.runs.store import RunStore, is_read
-from biasbed.tracking.run_reader import ClientReader
+from biasbed.tracking.metric_histories import ClientReader
 
 TITLE = "Reading many metrics"
 HOW = "`benchmarks/reading.py`: from runs to curves, without finding the runs; wall clock, in turn."

@@ -18,7 +18,8 @@ from biasbed import measures, record
 from biasbed.analysis.runs.run import Run
 from biasbed.system import places
 from biasbed.system.strict import parse_json
-from biasbed.tracking.run_reader import MetricHistory, open_reader
+from biasbed.tracking.metric_histories import MetricHistory, open_reader
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, database, guarded, writer
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class RunStore:
 
     def runs(self, kind: str) -> list[Any]:
         """Return all MLflow runs with this `biasbed.kind`, over all experiments, in the order of their start."""
-        return self.reader.find_runs({record.KIND: kind})
+        return find_runs(self.uri, kind=kind)
 
     def text(self, run_id: str, path: str) -> str | None:
         """Return a text artifact; None if the run has none of this name. Raises Failure if it can't be read."""

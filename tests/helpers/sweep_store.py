@@ -14,7 +14,7 @@ from typing import Any
 from biasbed.analysis.runs.store import RunStore
 from biasbed.published import sweep_runs, sweeps
 from biasbed.published.sweeps import SweepJob
-from biasbed.tracking.run_reader import tidy_history
+from biasbed.tracking.metric_histories import tidy_history
 
 
 class SweepStore(RunStore):

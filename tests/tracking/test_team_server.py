@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore, is_read
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.run_reader import ClientReader, tidy_history
+from biasbed.tracking.metric_histories import ClientReader, tidy_history
 from helpers.commands import ROOT
 from helpers.postgres import PASSWORD, USER, Cluster
 from helpers.tracking_server import Server

@@ -20,7 +20,8 @@ from biasbed.published import printed_tables, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.system import commands
 from biasbed.tracking.archive import ArchivedRun, new_archive
-from biasbed.tracking.run_reader import MetricRow, find_runs
+from biasbed.tracking.metric_histories import MetricRow
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
 PAPER = "domainbed_iclr2021"  # paper whose description names data sets, domains in order, and methods

@@ -36,7 +36,7 @@ from biasbed.system.csv_tables import BoundedLines
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
 from biasbed.tracking import notes
-from biasbed.tracking.run_reader import MetricRow
+from biasbed.tracking.metric_histories import MetricRow
 
 FORMAT, VERSION = "biasbed-runs", 1
 MANIFEST, RUN, METRICS, ARTIFACTS = "manifest.json", "run.json", "metrics.csv", "artifacts"

@@ -19,7 +19,8 @@ from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
 from biasbed.tracking.export_formats import ExportFormat
 from biasbed.tracking.imported_runs import NewRun, delete_incomplete, importing, make_run
-from biasbed.tracking.run_reader import MetricRow, find_runs
+from biasbed.tracking.metric_histories import MetricRow
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)  # artifacts that are left out by default

@@ -16,8 +16,9 @@ import pytest
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore, is_read
 from biasbed.system import places
-from biasbed.tracking import run_reader
-from biasbed.tracking.run_reader import ClientReader, DatabaseReader, MetricHistory, Unusable, tidy_history
+from biasbed.tracking import metric_histories
+from biasbed.tracking.metric_histories import ClientReader, DatabaseReader, MetricHistory, tidy_history
+from biasbed.tracking.run_reader import Unusable
 from helpers.toy_runs import Recorder
 
 HISTORY = [("test/accuracy/a", 1, 5, 0.1), ("test/accuracy/a", 0, 4, 0.2)]
@@ -35,7 +36,7 @@ def test_infinity_is_recognised_and_nan_stays() -> None:
 @pytest.fixture
 def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads as from a server: through MLflow's client, and cached."""
-    monkeypatch.setattr(run_reader, "HISTORY", "SELECT nothing")
+    monkeypatch.setattr(metric_histories, "HISTORY", "SELECT nothing")
 
 
 @pytest.mark.usefixtures("through_client")
@@ -97,7 +98,7 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
     runs = awkward_runs(recorder)
     by_sql = RunStore(recorder.uri).histories(runs)
     assert not (places.home(recorder.uri) / "cache").exists()
-    monkeypatch.setattr(run_reader, "HISTORY", "SELECT nothing")
+    monkeypatch.setattr(metric_histories, "HISTORY", "SELECT nothing")
     by_client = RunStore(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
     assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
@@ -139,12 +140,12 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
 class Pages:
     """A server's answers to the request of MLflow's pages, from a local store; longer ones are cut at `limit`."""
 
-    def __init__(self, recorder: Recorder, limit: int = run_reader.MAX_ROWS) -> None:
+    def __init__(self, recorder: Recorder, limit: int = metric_histories.MAX_ROWS) -> None:
         self.client, self.limit, self.requests, self.status = recorder.client, limit, 0, 200
 
     def request(self, credentials: Any, path: str, method: str, params: dict[str, Any]) -> Any:
-        assert (path, method) == (run_reader.BULK_HISTORY, "GET")
-        assert len(params["run_id"]) <= run_reader.MAX_RUNS
+        assert (path, method) == (metric_histories.BULK_HISTORY, "GET")
+        assert len(params["run_id"]) <= metric_histories.MAX_RUNS
         self.requests += 1
         rows = [
             {**dict(metric), "run_id": run_id}
@@ -184,10 +185,10 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
     runs = RunStore(recorder.uri).runs("train")
     complete = ask_server(recorder, runs)
     pages.limit = 5  # a run has four values of each metric
-    monkeypatch.setattr(run_reader, "MAX_ROWS", 5)
+    monkeypatch.setattr(metric_histories, "MAX_ROWS", 5)
     assert ask_server(recorder, runs) == complete
     pages.limit = 4
-    monkeypatch.setattr(run_reader, "MAX_ROWS", 4)
+    monkeypatch.setattr(metric_histories, "MAX_ROWS", 4)
     assert ask_server(recorder, runs) is None
 
 
@@ -197,5 +198,5 @@ def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder:
     assert ask_server(recorder, runs)
     pages.limit = 3  # the last value is missing, and nothing says so
     assert ask_server(recorder, runs) is None
-    pages.limit, pages.status = run_reader.MAX_ROWS, 404
+    pages.limit, pages.status = metric_histories.MAX_ROWS, 404
     assert ask_server(recorder, runs) is None
