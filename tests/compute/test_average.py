@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from biasbed.compute.average import EMA, SMA, SWAD, Average
+from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
+from biasbed.compute.mean_weights import EMA, SMA, SWAD
 from biasbed.config import Ema, Swad
 from helpers.averages import mean, valley
 

@@ -20,8 +20,8 @@ from biasbed.algorithms.make import make_algorithm
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute import checkpoint
-from biasbed.compute.average import SMA
 from biasbed.compute.distributed import Group
+from biasbed.compute.mean_weights import SMA
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from biasbed.algorithms.base import Algorithm
-from biasbed.compute.average import EMA, SMA, SWAD, Average
+from biasbed.compute.average import Average
+from biasbed.compute.mean_weights import EMA, SMA, SWAD
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import MEASURES
 from biasbed.evaluation.evaluator import Evaluator
@@ -32,8 +33,6 @@ def validation_loss(algorithm: Algorithm, evaluator: Evaluator, sets: Sequence[E
 def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Average:
     """Make the average that the settings ask for. evaluator: decides on all sets."""
     config, group = job.config, evaluator.group
-    if config.average == "none":
-        return Average(algorithm, group)
     if config.average == "sma":
         return SMA(algorithm, group, config.average_from)
     if config.average == "ema":

@@ -19,6 +19,7 @@ from biasbed import limits, measures, networks, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm, start_algorithm
 from biasbed.compute import checkpoint, distributed
+from biasbed.compute.average import Average
 from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
@@ -39,7 +40,7 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import averaged, final_evaluation
+from biasbed.training import final_evaluation
 from biasbed.training.about import describe_training
 from biasbed.training.engine import Engine, Learner, Output, Scoring
 from biasbed.training.expected import describe_differences
@@ -221,7 +222,7 @@ def _make_engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     reader.check(algorithm.stages())
     times = (config.steps or config.epochs or 1) // config.cadence
     evaluator = Evaluator.from_config(suite.tested, config, group, times)
-    average = averaged.make_average(job, algorithm, evaluator)
+    average = _make_average(job, algorithm, evaluator)
     description = _describe_weights(job, reader.train_data)
     engine = Engine(
         config,
@@ -231,9 +232,21 @@ def _make_engine(job: Job, folder: RunFolder, group: Group) -> Engine:
         _make_scoring(suite, job.protocol),
         Output(folder, description),
     )
-    averaged.refuse_too_short(engine)
+    if config.average != "none":
+        from biasbed.training.averaged import refuse_too_short
+
+        refuse_too_short(engine)
     final_evaluation.refuse_wrong_cadence(engine)
     return engine
+
+
+def _make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Average:
+    """Return the average of the weights that is tested; with `average=none` the live weights."""
+    if job.config.average == "none":
+        return Average(algorithm, evaluator.group)
+    from biasbed.training.averaged import make_average
+
+    return make_average(job, algorithm, evaluator)
 
 
 def _make_scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
