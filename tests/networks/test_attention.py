@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.errors import UsageError
-from biasbed.networks import attention, build, check_name, provenance, resnet_parts
+from biasbed.networks import attention, build, check_name, origin, resnet_parts
 
 BLOCKS = {"resnet10": 4, "resnet14": 4, "timm:resnet18": 8}
 
@@ -88,7 +88,7 @@ def test_gates_stay_fresh_where_the_weights_have_none(tmp_path: Path, caplog: py
         found = build("resnet10+se", 3, file).backbone.state_dict()
     assert "those of resnet10+se keep their fresh initialisation" in caplog.text
     assert all(torch.equal(found[key.removeprefix("module.")], v) for key, v in torch.load(file).items())
-    assert provenance.origin("resnet10+se", file)["architecture"] == "resnet10+se"
+    assert origin("resnet10+se", file)["architecture"] == "resnet10+se"
 
 
 def test_weights_with_gates_name_the_backbone_that_they_are_for(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from biasbed import algorithms, cli, networks, record
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import provenance
+from biasbed.networks.network import content_hash
 from biasbed.networks.weights import find_weights_file, read_file
 from biasbed.training import job
 from biasbed.training.resolve import resolve
@@ -47,7 +48,7 @@ def test_one_network_in_three_kinds_of_files_has_one_hash(tmp_path: Path) -> Non
     torch.save({"algorithm": ours, "config": {"algorithm": "infodrop"}, "best": {"value": 0.5}}, tmp_path / "best.ckpt")
     starts = {networks.start("resnet10", str(path)) for path in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) == 4
-    assert starts == {f"file:{provenance.content_hash(plain)[:16]}"}
+    assert starts == {f"file:{content_hash(plain)[:16]}"}
 
 
 def test_the_hash_is_of_names_types_shapes_and_values() -> None:
@@ -55,7 +56,7 @@ def test_the_hash_is_of_names_types_shapes_and_values() -> None:
     tensors = {"b": torch.tensor([1.0, -2.0]), "a.num_batches_tracked": torch.tensor(7), "a": torch.ones(2, 1).half()}
     sha = hashlib.sha256(b"a torch.float16 [2, 1]\n" + bytes.fromhex("003c003c"))
     sha.update(b"b torch.float32 [2]\n" + bytes.fromhex("0000803f000000c0"))
-    assert provenance.content_hash(tensors) == sha.hexdigest()
+    assert content_hash(tensors) == sha.hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -71,8 +72,8 @@ def test_the_hash_is_of_names_types_shapes_and_values() -> None:
 )
 def test_other_tensors_have_another_hash(other: dict[str, Tensor]) -> None:
     tensors = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
-    assert provenance.content_hash(other) != provenance.content_hash(tensors)
-    assert provenance.content_hash({"a": tensors["a"].t().contiguous().t()}) == provenance.content_hash(tensors)
+    assert content_hash(other) != provenance.content_hash(tensors)
+    assert content_hash({"a": tensors["a"].t().contiguous().t()}) == provenance.content_hash(tensors)
 
 
 # Methods whose checkpoints hold their network each in another place.
@@ -101,7 +102,7 @@ def test_origin_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.pth"
     torch.save(trained(9).backbone.state_dict(), path)
     found = networks.origin("resnet10", str(path))
-    sha = provenance.content_hash(read_file(path, "init"))
+    sha = content_hash(read_file(path, "init"))
     assert found == {
         **{"start": f"file:{sha[:16]}", "library": "own", "architecture": "resnet10"},
         **{"library_version": found["library_version"], "file": "mine.pth", "sha256": sha},
@@ -132,7 +133,7 @@ def test_an_alias_of_torchvision_is_resolved(monkeypatch: pytest.MonkeyPatch) ->
     assert found["start"] == "torchvision:resnet18:IMAGENET1K_V1"
     assert found["weights"] == "IMAGENET1K_V1"
     assert fetched == [found["url"]] == ["https://download.pytorch.org/models/resnet18-f37072fd.pth"]  # once
-    assert found["sha256"] == provenance.content_hash(state)
+    assert found["sha256"] == content_hash(state)
     assert networks.origin("torchvision:resnet18", "named:IMAGENET1K_V1") == found
     assert networks.start("resnet50", "named:DEFAULT") == "torchvision:resnet50:IMAGENET1K_V2"  # reads nothing
     assert len(fetched) == 1

@@ -13,7 +13,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +22,10 @@ from torchvision.transforms import v2
 
 from biasbed.config import Augment, Interpolation, Preprocess, StimuliPreprocess
 from biasbed.data.source import Decoded, Picture
-from biasbed.data.views import Jitter
 from biasbed.errors import UnfitImage, UsageError
+
+if TYPE_CHECKING:
+    from biasbed.data.views import ViewTransform
 
 Transform = Callable[[Picture], Tensor]
 USUAL_CROP = 224 / 256  # share of the short side that a centre crop keeps
@@ -40,28 +42,31 @@ class TrainingTransform:
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
         self._crop = RandomCrop(size, augment) if augment.crop else _resize_and_shift(size, augment.padding)
-        strengths = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
-        self._change_colour = Jitter(Jitter.Settings(**strengths, grey=augment.grey))
+        self._jitter = _make_jitter(augment) if augment.jitter or augment.grey else None
 
     def __call__(self, picture: Picture) -> Tensor:
         image = self._crop(picture)
         if self.augment.flip and torch.rand(1) < 0.5:
             image = image.flip(-1)
-        return self._change_colour(image) if self._changes_colour else image
-
-    @property
-    def _changes_colour(self) -> bool:
-        return bool(self.augment.jitter or self.augment.grey)
+        return image if self._jitter is None else self._jitter(image)
 
     @property
     def channels(self) -> tuple[int, ...] | None:
         """Numbers of channels that the transform accepts; None for any."""
-        return self._change_colour.channels if self._changes_colour else None
+        return None if self._jitter is None else self._jitter.channels
 
     @property
     def is_random(self) -> bool:
         """True if the transform changes images at random; otherwise it only resizes them."""
-        return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._changes_colour
+        return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._jitter is not None
+
+
+def _make_jitter(augment: Augment) -> ViewTransform:
+    """Return the change of colours that the settings ask for."""
+    from biasbed.data.views import Jitter
+
+    strengths = dict.fromkeys(("brightness", "contrast", "saturation", "hue"), augment.jitter)
+    return Jitter(Jitter.Settings(**strengths, grey=augment.grey))
 
 
 class SquareResize:

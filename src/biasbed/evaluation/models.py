@@ -22,7 +22,7 @@ from biasbed.compute import checkpoint
 from biasbed.errors import UsageError, first_line
 from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
-from biasbed.networks.provenance import content_hash
+from biasbed.networks.network import content_hash
 from biasbed.networks.weights import is_run_id
 from biasbed.suites.label_map_files import UserMaps
 from biasbed.system import files

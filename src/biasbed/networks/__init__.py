@@ -1,6 +1,12 @@
-"""Networks: backbones by name, their initial weights, and `surgery`, which inserts modules into networks."""
+"""Networks: backbones by name, their initial weights, and `surgery`, which inserts modules into networks.
+
+Networks from scratch are made without the modules of initial weights (`weights`, `provenance`).
+"""
 
 from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
 
 import torch
 
@@ -22,8 +28,6 @@ from biasbed.networks.network import Network, Normalise, as_input, freeze_statis
 from biasbed.networks.normalisation import Normalisation, choose_normalisation
 from biasbed.networks.normalisation import from_json as normalisation_from_json
 from biasbed.networks.patches import refuse_lost_border, refuse_size
-from biasbed.networks.provenance import describe_file, origin, read_and_remember, start
-from biasbed.networks.weights import check_init, comes_from_file, load_weights, resolve_weights
 
 __all__ = [
     "MeanStd",
@@ -50,6 +54,45 @@ __all__ = [
 
 
 PLAIN = NetworkSettings()
+
+
+def check_init(name: str, init: str) -> None:
+    """Raise UsageError if `init` can't belong to this backbone. Reads no weights."""
+    if init != "scratch":
+        from biasbed.networks import weights
+
+        weights.check_init(name, init)
+
+
+def start(name: str, init: str) -> str:
+    """Return the start of training as `scratch`, `<library>:<architecture>:<weights>` or `file:<content hash>`."""
+    if init == "scratch":
+        return init
+    from biasbed.networks import provenance
+
+    return provenance.start(name, init)
+
+
+def origin(name: str, init: str) -> dict[str, Any]:
+    """Return everything known about the start of training as JSON values.
+
+    Always `start`, `library`, `library_version` and `architecture`; of initial weights what `provenance.origin` adds.
+    """
+    architecture = resolve(name)
+    package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
+    if architecture.is_optional:
+        package = architecture.optional_library.package
+    facts = {
+        "start": start(name, init),
+        "library": architecture.library,
+        "library_version": importlib.metadata.version(package),
+        "architecture": architecture.gated,
+    }
+    if init == "scratch":
+        return facts
+    from biasbed.networks import provenance
+
+    return facts | provenance.origin(name, init)
 
 
 def build(
@@ -84,9 +127,11 @@ def build(
     backbone, usual, only_size = create(architecture, form)
     fitted = None
     if init != "scratch":
-        weights = read_and_remember(resolve(name), init)
-        fitted = weights if comes_from_file(init) else None
-        load_weights(backbone, weights.tensors, f"init={init}", name, has_use_for_head=head)
+        from biasbed.networks import provenance, weights
+
+        initial = provenance.read_and_remember(resolve(name), init)
+        fitted = initial if weights.comes_from_file(init) else None
+        weights.load_weights(backbone, initial.tensors, f"init={init}", name, has_use_for_head=head)
         if settings.freeze_statistics:
             freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):
@@ -112,7 +157,11 @@ def find_normalisation(
     usual = tag_mean_std(architecture).repeat(settings.channels)
     if architecture.library == "own":
         usual = create(architecture, Form(2, settings.channels, 32)).mean_std
-    fitted = describe_file(resolve(name), init) if comes_from_file(init) else None
+    fitted = None
+    if init != "scratch":
+        from biasbed.networks import provenance
+
+        fitted = provenance.describe_file(resolve(name), init)
     return choose_normalisation(
         architecture, usual, fitted=fitted, mean_std=mean_std, scale=settings.scale, source=f"init={init}"
     )
@@ -126,7 +175,11 @@ def usual_mean_std(name: str) -> MeanStd:
 def _tagged(name: str, init: str) -> Architecture:
     """Return the architecture with the tag of its initial weights, if they have one."""
     architecture = resolve(name)
-    return resolve_weights(architecture, init) if init.startswith("named:") else architecture
+    if not init.startswith("named:"):
+        return architecture
+    from biasbed.networks import weights
+
+    return weights.resolve_weights(architecture, init)
 
 
 def _refuse_size(network: Network, name: str, size: int) -> None:

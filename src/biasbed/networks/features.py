@@ -22,8 +22,7 @@ from torch import Tensor
 from biasbed import record
 from biasbed.batch import at_least_fp32
 from biasbed.networks import heads
-from biasbed.networks.network import Network
-from biasbed.networks.provenance import content_hash
+from biasbed.networks.network import Network, content_hash
 from biasbed.system.files import atomic_file
 
 log = logging.getLogger(__name__)

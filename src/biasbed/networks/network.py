@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -19,6 +20,19 @@ def as_input(images: Tensor) -> Tensor:
     """Return images as floats in [0,1] (uint8 ones divided by 255); [N,C,H,W] as channels_last, for convolutions."""
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def content_hash(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 in hexadecimal of names, dtypes, shapes and values, whatever their order and file format.
+
+    Leaves out batch norm's counters of batches: many files lack them, and no network with a momentum uses them.
+    """
+    sha = hashlib.sha256()
+    for name in sorted(name for name in tensors if not name.endswith("num_batches_tracked")):
+        tensor = tensors[name].detach().cpu().contiguous()
+        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
 
 
 class Normalise(nn.Module):

@@ -6,12 +6,14 @@ Answers: Which mean and standard deviation does a network's input have?
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from biasbed.errors import UsageError, listed, shown
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
-from biasbed.networks.fitting import Fitted
 from biasbed.networks.form import MeanStd
+
+if TYPE_CHECKING:
+    from biasbed.networks.fitting import Fitted
 
 # Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
 SCALES = {"unit": MeanStd((0.0,), (1.0,)), "unit_255": MeanStd((0.0,), (255.0,))}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve, timm_config
 from biasbed.networks.fitting import Fitted
-from biasbed.networks.weights import check_init, find_weights_file, is_run_id, read_weights, resolve_weights
+from biasbed.networks.network import content_hash
+from biasbed.networks.weights import (
+    check_init,
+    comes_from_file,
+    find_weights_file,
+    is_run_id,
+    read_weights,
+    resolve_weights,
+)
 from biasbed.system import files
 
 
@@ -33,28 +35,13 @@ def read_and_remember(architecture: Architecture, init: str) -> Fitted:
     return fitted
 
 
-def content_hash(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 in hexadecimal of names, dtypes, shapes and values, whatever their order and file format.
-
-    Leaves out batch norm's counters of batches: many files lack them, and no network with a momentum uses them.
-    """
-    sha = hashlib.sha256()
-    for name in sorted(name for name in tensors if not name.endswith("num_batches_tracked")):
-        tensor = tensors[name].detach().cpu().contiguous()
-        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()
-
-
 def start(name: str, init: str) -> str:
-    """Return the start of training as `scratch`, `<library>:<architecture>:<weights>` or `file:<content hash>`.
+    """Return initial weights as `<library>:<architecture>:<weights>` or `file:<content hash>`.
 
     Equal weights give equal results, whatever their file's name and folder. Raises the errors of `check_init`, and
     UsageError if the file holds no weights.
     """
     check_init(name, init)
-    if init == "scratch":
-        return init
     architecture = resolve(name)
     if init.startswith("named:") and not architecture.is_local:
         named = resolve_weights(architecture, init)
@@ -63,27 +50,16 @@ def start(name: str, init: str) -> str:
 
 
 def origin(name: str, init: str) -> dict[str, Any]:
-    """Return everything known about the initial weights as JSON values.
+    """Return what is known about initial weights as JSON values.
 
-    Always `start`, `library`, `library_version` and `architecture`. Unless training starts from scratch, also the
-    tensors' SHA-256 (`sha256`, see `content_hash`), and one of: their name and address (`weights`, `url`); the file's
-    name (`file`); the run whose best checkpoint they are (`run`).
+    The tensors' SHA-256 (`sha256`, see `content_hash`), and one of: their name and address (`weights`, `url`); the
+    file's name (`file`); the run whose best checkpoint they are (`run`).
     """
     architecture = resolve(name)
-    package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
-    if architecture.is_optional:
-        package = architecture.optional_library.package
-    facts = {
-        "start": start(name, init),
-        "library": architecture.library,
-        "library_version": importlib.metadata.version(package),
-        "architecture": architecture.gated,
-    }
-    if init == "scratch":
-        return facts
+    facts = {}
     if init.startswith("named:"):
         named = resolve_weights(architecture, init)
-        facts |= {"weights": named.tag or "default", **_url(named)}
+        facts = {"weights": named.tag or "default", **_url(named)}
     elif is_run_id(init) and not files.split_setting(init).path.is_file():
         facts["run"] = init
     else:
@@ -91,9 +67,12 @@ def origin(name: str, init: str) -> dict[str, Any]:
     return {**facts, "sha256": _remembered(architecture, init).sha256}
 
 
-def describe_file(architecture: Architecture, init: str) -> Fitted:
-    """Return what a file of initial weights says of images, without its tensors. Reads the file once."""
-    return _remembered(architecture, init).fitted
+def describe_file(architecture: Architecture, init: str) -> Fitted | None:
+    """Return what a file of initial weights says of images, without its tensors; None for a library's weights.
+
+    Reads the file once.
+    """
+    return _remembered(architecture, init).fitted if comes_from_file(init) else None
 
 
 def _url(named: Architecture) -> dict[str, str]:

@@ -37,8 +37,6 @@ def check_init(name: str, init: str) -> None:
 
     Named weights must be the library's. A file must exist, and so must a run's checkpoint, which is fetched.
     """
-    if init == "scratch":
-        return
     if comes_from_file(init):
         find_weights_file(init)
         return
@@ -81,7 +79,7 @@ def find_weights_file(init: str) -> Path:
 
 def comes_from_file(init: str) -> bool:
     """Return True if initial weights are those of a file, or a tracked run's checkpoint; False for a library's."""
-    return init != "scratch" and not init.startswith("named:")
+    return not init.startswith("named:")
 
 
 def is_run_id(word: str) -> bool:

@@ -17,8 +17,7 @@ from biasbed import algorithms
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
-from biasbed.networks.network import as_input
-from biasbed.networks.provenance import content_hash
+from biasbed.networks.network import as_input, content_hash
 from biasbed.plugins.text_towers import prompts
 from biasbed.plugins.text_towers.flyp import contrastive_loss, draw_templates
 from biasbed.plugins.text_towers.small_towers import SmallImageTower, SmallTextTower

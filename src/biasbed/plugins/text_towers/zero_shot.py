@@ -15,7 +15,7 @@ from biasbed.algorithms.base import Algorithm, Optimizer, Setup
 from biasbed.algorithms.requests import Phase, Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.errors import UsageError
-from biasbed.networks.provenance import content_hash
+from biasbed.networks.network import content_hash
 from biasbed.plugins.text_towers import prompts
 from biasbed.plugins.text_towers.text_tower import load_text_tower
 from biasbed.plugins.text_towers.towers import ImageTower, TextTower, no_text_tower_error, text_classifier
