@@ -184,15 +184,9 @@ def test_an_error_of_our_own_keeps_its_words_and_its_place(error: Exception) -> 
     assert caught.value is error
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("DataLoader worker (pid 20906) is killed by signal: Killed. ", "was killed (Killed)"),
-        ("DataLoader worker (pid(s) 31, 32) exited unexpectedly", "a loader process ended"),
-    ],
-)
-def test_a_lost_loader_is_told_from_torch_s_words(words: str, message: str) -> None:
-    assert message in (describe_lost_process(RuntimeError(words)) or "")
+@pytest.mark.parametrize("end", ["(pid 20906) is killed by signal: Killed. ", "(pid(s) 31, 32) exited unexpectedly"])
+def test_a_lost_loader_is_told_from_torch_s_words(end: str) -> None:
+    assert "a loader process ended" in (describe_lost_process(RuntimeError(f"DataLoader worker {end}")) or "")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])

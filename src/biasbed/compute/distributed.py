@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -185,7 +184,7 @@ def _derive_seed(seed: int, stream: int) -> int:
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 # Messages of torch when a process that others wait for ends: its data loaders', and gloo's and NCCL's of another rank.
-_LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)")
+_LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal|exited unexpectedly)")
 _RANK = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|Connection was likely closed|Broken pipe"
     r"|ncclRemoteError|remote process exited"
@@ -195,14 +194,10 @@ _RANK = re.compile(
 def describe_lost_process(error: Exception) -> str | None:
     """Return a message for the user if the error means that another process of the training ended, else None."""
     text = str(error)
-    loader = _LOADER.search(text)
-    if loader:
-        if loader[1] == "Bus":
-            return f"a loader process was killed (Bus error): {FULL_SHARED_MEMORY}; the same command continues"
-        how = f"was killed ({loader[1]})" if loader[1] else "ended"
+    if _LOADER.search(text):
         return (
-            f"a loader process {how}: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; "
-            "the same command continues"
+            "a loader process ended: if memory ran out (the kernel's log says so), lower `workers` or `batch_size`; if "
+            f"there was a bus error, {FULL_SHARED_MEMORY}; the same command continues"
         )
     if isinstance(error, (RuntimeError, ConnectionError)) and _RANK.search(text):
         return (
@@ -223,9 +218,6 @@ def convert_errors() -> Iterator[None]:
         message = describe_lost_process(error)
         if message is None:
             raise
-        # Loaders die together: torch's handler would raise for the next one while the training is being ended.
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         raise Failure(message) from None
 
 

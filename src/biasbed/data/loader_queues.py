@@ -2,6 +2,9 @@
 
 A worker's queue sends from a thread of its own. Where that thread fails (no shared memory, no more open files, no
 socket), the standard library prints a traceback and drops the batch, for which the training then waits forever.
+
+A worker that was killed is noticed where its batch is waited for, within five seconds. torch also has a handler of
+SIGCHLD, which raises between any two lines, once for each worker, even while the first error is being reported.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.context import BaseContext
 from multiprocessing.queues import Queue
 from typing import Any, TypeVar
+
+from torch.utils.data._utils import signal_handling
 
 from biasbed.errors import FULL_SHARED_MEMORY, Failure, first_line
 
@@ -47,6 +52,7 @@ def make_context(workers: int) -> BaseContext:
     a traceback when a half-made iterator of its loader is destroyed.
     """
     _shorten_sockets()
+    signal_handling._SIGCHLD_handler_set = True  # so that torch does not set it
     default = multiprocessing.get_context(multiprocessing.get_start_method())
 
     class Context(type(default)):  # type: ignore[misc]
