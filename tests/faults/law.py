@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,8 @@ def _is_left(path: Path) -> bool:
     return False
 
 
-def hold_rows(life: Life, result: Result) -> None:
-    """Check without a reference: one run, whose rows are those of the folder's journal."""
-    runs = runs_of(result.store, _id_of(result.folder))
+def hold_rows(life: Life, result: Result, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Check without a reference: one run, whose rows are those of the folder's journal. runs: as `runs_of` has them."""
     if len(runs) != 1:
         life.blame(LOST if not runs else LEFT, f"{len(runs)} runs of {result.folder.name} on the server")
         return

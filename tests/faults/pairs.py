@@ -94,8 +94,13 @@ class Pair:
         for user, start in starts.items():
             if user != victim or not any(code == -signal.SIGKILL for code in start.codes):
                 self.see_through(start)
-        if victim:
+        if victim and not self.has_sent(victim):  # the same command would train anew
             self.carry_out(victim, words)
+
+    def has_sent(self, user: str) -> bool:
+        """Return True if a training of the user has ended and is on the server."""
+        folders = map(RunFolder, run_folders(self.home(user)))
+        return any(folder.is_done and folder.read_state().get("sent") for folder in folders)
 
     # --- what is done ---
 
@@ -139,13 +144,19 @@ class Pair:
         if len(folders) != 1:
             self.life.blame(LEFT, f"{len(folders)} run folders of {user}")
             return
-        law.hold_rows(self.life, Result(self.home(user), self.store))
-        for run in law.runs_of(self.store, self.folder_id(user)):
+        runs = law.runs_of(self.store, self.folder_id(user))
+        law.hold_rows(self.life, Result(self.home(user), self.store), runs)
+        for run in runs:
             if run["status"] != "FINISHED":
                 self.life.blame(LEFT, f"the run of {user} is {run['status']}")
 
     def folder_id(self, user: str) -> str:
-        return str(RunFolder(run_folders(self.home(user))[0]).read_state()["tags"][record.FOLDER_ID])
+        """Return the id of the folder whose run has the user's results: the other's if a copy sent the same first."""
+        state = RunFolder(run_folders(self.home(user))[0]).read_state()
+        with sqlite3.connect(f"file:{self.store}?mode=ro", uri=True) as connection:
+            query = "select value from tags where run_uuid = ? and key = ?"
+            (folder_id,) = connection.execute(query, (state["run_id"], record.FOLDER_ID)).fetchone()
+        return str(folder_id)
 
     def _hold_imports(self, source: Path) -> None:
         with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:

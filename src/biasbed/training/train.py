@@ -39,7 +39,7 @@ from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
-from biasbed.tracking.tracker import Tracker
+from biasbed.tracking.tracker import SentElsewhere, Tracker
 from biasbed.training import final_evaluation
 from biasbed.training.about import describe_training
 from biasbed.training.engine import Engine, Learner, Output, Scoring
@@ -150,7 +150,11 @@ def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> No
     folder.mark_done()  # before anything goes that an unfinished training would go on from
     checkpoint.trim(folder.path, job.config.keep)
     log_model = model_logger(folder, tracker, job.config.algorithm)
-    tracker.finish(log_model if job.config.log_model else None)
+    try:
+        tracker.finish(log_model if job.config.log_model else None)
+    except SentElsewhere as failure:
+        print(failure, file=sys.stderr)
+        return
     if not tracker.offline and job.config.study != record.ADHOC:  # which has no run of its own
         from biasbed.tracking import study_row
 
