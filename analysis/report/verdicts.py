@@ -144,7 +144,7 @@ class OverturningChange(NamedTuple):
 class Overturned:
     """One conclusion and every change that makes it another."""
 
-    test: str  # stability.OMNIBUS, NEMENYI or WILCOXON
+    test: str  # stability.RANK_SETS, OMNIBUS, NEMENYI or WILCOXON
     a: str
     b: str
     before: str
@@ -153,7 +153,7 @@ class Overturned:
     @property
     def positive(self) -> bool:
         """True if the conclusion says that something differs; else a change would make it say so."""
-        return self.before not in (stability.SAME, stability.NOT_SHOWN)
+        return self.before not in (stability.SAME, stability.NOT_SHOWN, stability.MAY_BE_FIRST)
 
 
 def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:

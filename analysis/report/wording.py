@@ -23,6 +23,7 @@ from biasbed.errors import count as count
 from biasbed.errors import plural as plural
 
 TEST_NAMES = {  # by those in sensitivity.csv
+    stability.RANK_SETS: "ranks",
     stability.OMNIBUS: "Friedman's test",
     stability.NEMENYI: "Nemenyi's test",
     stability.WILCOXON: "Wilcoxon tests with Holm's correction",

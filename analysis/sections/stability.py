@@ -136,6 +136,8 @@ def make_flip_table(analysis: Analysis, comparison: RankTests) -> ReportTable | 
         about = _describe_outcome(analysis, conclusion, conclusion.before)
         if not conclusion.a:
             about = f"all algorithms: {about}"
+        elif conclusion.test == stability.RANK_SETS:
+            about = f"{analysis.label(conclusion.a)}: {about}"
         elif conclusion.before == stability.SAME:
             about = f"{analysis.label(conclusion.a)}, {analysis.label(conclusion.b)}: {about}"
         changes = [describe_change(analysis, change.kind, change.changed) for change in conclusion.changes]

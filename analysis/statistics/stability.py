@@ -1,7 +1,8 @@
 """Stability of conclusions: those that flip without an algorithm, a set or a run, or with another rule or alpha.
 
-The conclusions are those of the analysis: whether the algorithms differ (Iman-Davenport), and for every pair which one
-is better or that they are not told apart (Nemenyi; Wilcoxon with Holm), pairs only under a significant omnibus test.
+The conclusions are those of the analysis: which algorithms may be first (rank sets), whether the algorithms differ
+(Iman-Davenport), and for every pair which one is better or that they are not told apart (Nemenyi; Wilcoxon with Holm),
+pairs only under a significant omnibus test.
 Scores are matrices of sets x algorithms in which higher is better (`friedman.orient`).
 """
 
@@ -16,15 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, friedman, nemenyi, simulation
+from biasbed.analysis.statistics import exact, friedman, nemenyi, sign_flips, simulation
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.analysis.statistics.pairs import Pairs, pairs
 
-OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
+RANK_SETS, OMNIBUS, NEMENYI, WILCOXON = "rank_sets", "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
 SAME, NOT_SHOWN, DIFFER = "not told apart", "not shown to differ", "they differ"
+MAY_BE_FIRST, NOT_FIRST = "may be first", "not first"
 
-PairClaim = tuple[str, str, str]  # test, a, b; the names are empty for the omnibus test
+PairClaim = tuple[str, str, str]  # test, a, b; b is empty for rank sets, both names are for the omnibus test
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
 CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips", "claims_that_flip")
 
@@ -54,7 +56,8 @@ class Conclusions:
     """Verdicts of variants on all claims that they can make."""
 
     claims: tuple[PairClaim, ...]
-    signs: simulation.Verdicts  # testable variants x claims; 1 also where the omnibus test shows a difference
+    # Testable variants x claims; 1 also where the omnibus test shows a difference, or an algorithm is not first.
+    signs: simulation.Verdicts
     is_testable: simulation.BoolArray  # per variant
     wilcoxon: PairTests | None = None  # of the testable variants; None without claims by it
 
@@ -81,7 +84,8 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
         ranks = friedman.ranks_of(tables)
         passes_omnibus = (friedman.friedman_p_of_each(ranks) < variants.alpha)[:, None]
         family = pairs(names)
-        claims += [(OMNIBUS, "", ""), *((NEMENYI, a, b) for a, b in family)]
+        claims += [*((RANK_SETS, name, "") for name in names), (OMNIBUS, "", ""), *((NEMENYI, a, b) for a, b in family)]
+        signs += [_are_not_first(ranks, variants.alpha)]
         signs += [passes_omnibus.astype(np.int64), passes_omnibus * _nemenyi(ranks, family, names, variants.alpha)]
     if control is None or control in names:
         family = pairs(names, control)
@@ -90,6 +94,13 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
         is_significant = passes_omnibus & (exact.holm(tests.p) < variants.alpha)
         signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
     return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable, tests)
+
+
+def _are_not_first(ranks: exact.Array, alpha: float) -> simulation.Verdicts:
+    """Return 1 where an algorithm is shown to be worse than some other (`rank_sets`) [variants, K]; ranks [.., N, K]."""
+    different, place = np.unique(ranks, axis=0, return_inverse=True)  # without one run most ranks stay as they were
+    signs = np.array([(sign_flips.joint_p(of_variant) < alpha).any(axis=0) for of_variant in different])
+    return signs[place.reshape(-1)].astype(np.int64)
 
 
 def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
@@ -122,6 +133,8 @@ def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = N
 def in_words(claim: PairClaim, sign: int) -> str:
     """Return the verdict on a claim as text. sign: of `Conclusions.signs`."""
     test, a, b = claim
+    if test == RANK_SETS:
+        return NOT_FIRST if sign else MAY_BE_FIRST
     if test == OMNIBUS:
         return DIFFER if sign else NOT_SHOWN
     if not sign:
