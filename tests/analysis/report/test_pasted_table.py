@@ -95,5 +95,5 @@ def test_heads_have_arrows_where_the_direction_is_known(table_format: TableForma
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     result = biasbed.compare(pd.DataFrame({"method": ["a", "b"], "x": [1, 2], "y": [2, 3], "z": [3, 5]}))
-    with pytest.raises(UsageError, match=r"^format=word: choose from markdown, html, latex"):
+    with pytest.raises(UsageError, match=r"^format=word: there is no such format; valid: markdown, html, latex"):
         result.table("word")  # type: ignore[arg-type]
