@@ -55,9 +55,11 @@ def find_averages(
             say.is_metric("".join(paths[sibling][-1:])) for sibling in others
         )
         may_average = is_measure or say.has_word(" ".join(paths[column]), say.AVERAGES)
+        is_mean = "".join(paths[column][-1:]).startswith("m")  # mIoU
         longer = [names.get(sibling, "") for sibling in others]
         begins_all = len(others) > 1 and all(_is_beginning(names.get(column, ""), name) for name in longer)
-        if may_average and len(others) >= MANY and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
+        has_many = len(others) >= MANY and (len(lines) > 2 or is_mean)
+        if may_average and has_many and match_share(column, others, lines, close=0) > SURE_SHARE:
             leaves[column] = "the mean of the others"
         elif begins_all and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
             leaves[column] = "the mean of the others, which begin with its name"
@@ -112,7 +114,9 @@ def _match_of_part(column: int, plain: Sequence[int], lines: Sequence[Mapping[in
     return max(shares, default=-1.0)
 
 
-def match_share(column: int, siblings: Sequence[int], lines: Sequence[Mapping[int, float]]) -> float:
+def match_share(
+    column: int, siblings: Sequence[int], lines: Sequence[Mapping[int, float]], close: float = CLOSE
+) -> float:
     """Return the share of complete rows whose number is the mean of their other numbers; -1 if no row is complete."""
     complete = matching = 0
     for numbers in lines:
@@ -121,7 +125,7 @@ def match_share(column: int, siblings: Sequence[int], lines: Sequence[Mapping[in
             complete += 1
             mean = sum(others) / len(others)
             scale = max(map(abs, others))
-            matching += abs(numbers[column] - mean) <= max(CLOSE * scale * 0.5, 0.0011 if scale <= 1 else 0.06)
+            matching += abs(numbers[column] - mean) <= max(close * scale * 0.5, 0.0011 if scale <= 1 else 0.06)
     return matching / complete if complete else -1.0
 
 

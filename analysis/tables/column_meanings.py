@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.lines import name_lines
-from biasbed.analysis.tables.meanings import ONE_SET, Meaning, apply_blocks, find_meanings
+from biasbed.analysis.tables.meanings import ONE_SET, Meaning, apply_blocks, are_levels, find_meanings
 from biasbed.analysis.tables.score_table import ScoreTable
 from biasbed.errors import UsageError, listed
 
@@ -63,6 +63,13 @@ def find_measures(table: ScoreTable) -> dict[int, Meaning]:
     paths = [table.paths[column] for column in table.sets]
     meanings, _ = find_meanings(paths, table.hint)
     are_parts = len(paths) > 1 and not any(meaning.metric or meaning.direction for meaning in meanings)
+    names = [" ".join(path) for path in paths]
+    if are_parts and len(names) > 2 and table.settings.dataset == "auto" and not _are_settings(names):
+        head = table.body.leaf(table.columns.dataset or 0)
+        raise UsageError(
+            f"{table.body.grid.source}: '{head}' may say what methods were trained on, and {listed(names, 3)} be the "
+            "data sets: say dataset=none, or dataset= and its name"
+        )
     measures = {}
     for column, path, meaning in zip(table.sets, paths, meanings, strict=True):
         if are_parts:
@@ -72,6 +79,11 @@ def find_measures(table: ScoreTable) -> dict[int, Meaning]:
         metric = "" if say.letters(name) in PLAIN_HEADS else name
         measures[column] = Meaning(metric=metric, split=meaning.split, direction=meaning.direction)
     return measures
+
+
+def _are_settings(names: Sequence[str]) -> bool:
+    """Return True for numbers of shots, levels and backbones, in which the scores of one data set differ."""
+    return are_levels(names) or all(map(say.BACKBONES.search, names))
 
 
 def _with_parts(table: ScoreTable, meanings: list[Meaning], paths: Sequence[tuple[str, ...]]) -> list[Meaning]:
@@ -91,7 +103,7 @@ def _with_user_blocks(table: ScoreTable, meanings: list[Meaning]) -> list[Meanin
 
 def _measures_of_one_set(meanings: list[Meaning], notes: list[str]) -> list[Meaning]:
     """Return the meanings with a name for data sets that are named by a measure alone."""
-    nameless = [meaning.metric for meaning in meanings if not meaning.dataset and not meaning.block]
+    nameless = [meaning.name for meaning in meanings if not meaning.dataset and not meaning.block]
     if 0 < len(nameless) < len(meanings):
         names = listed(nameless, 6)
         notes.append(f"without the name of a data set, each counts as one: {names} (leave_out= or blocks= if of one)")

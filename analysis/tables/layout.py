@@ -204,6 +204,7 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
         texts = [text for text in body.cells(column) if text]
         is_reference = bool(spoken) and spoken <= say.REFERENCES | say.TEXTS
         is_number = bool(say.average_kind(body.leaf(column))) or is_cost(body.name(column), body.leaf(column), texts)
+        is_number |= all(text[0].isdigit() for text in texts)  # `4 V100`
         is_unique = len(set(texts)) == len(texts)
         return is_reference or is_number, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
 

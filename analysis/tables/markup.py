@@ -49,7 +49,7 @@ _NOTE_NUMBERS = re.compile(r"\d{1,2}(?:\s*,\s*\d{1,2})*")
 _ONLY_LETTERS = re.compile(r"[a-zA-Z](?:[, ]*[a-zA-Z])?")  # of footnotes
 _EMOJI = re.compile(r"(?<![A-Za-z_]):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TITLE = re.compile(r"[*_\s]*(?:table\b|tab\.|: \w)", re.I)  # of a table of Markdown
-_REPORTED = re.compile(r"\b(?:metrics?|reported?|measured?)\b", re.I)
+_REPORTED = re.compile(r"\b(?:metrics?|reported?|measured?)\b|^\W*(?:error|accuracy|[wcedp]er)\b", re.I)
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
 

@@ -311,6 +311,8 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
         split = _numbered_parts(list(map(_dataset_of, meanings)))
     if not any(len(parts) > 1 for parts in split):
         split = [_split_use(meaning.dataset) for meaning in meanings]
+    if not any(len(parts) > 1 for parts in split):
+        split = _parts_in_brackets(list(map(_dataset_of, meanings)))
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
@@ -332,6 +334,16 @@ def _numbered_parts(names: Sequence[str]) -> list[list[str]]:
         split.append(list(match.groups()) if match else [name])
     counts = Counter(parts[0] for parts in split if len(parts) > 1)
     return split if sum(count > 1 for count in counts.values()) > 1 else [[name] for name in names]
+
+
+def _parts_in_brackets(names: Sequence[str]) -> list[list[str]]:
+    """Return names like `RACE (high)` in two; backbones stay as they are."""
+    split = []
+    for name in names:
+        if say.BACKBONES.search(name):
+            return [[name] for name in names]
+        split.append(re.split(r"\s*\((?=[^()]+$)", name.removesuffix(")")))
+    return split
 
 
 def _split_use(name: str) -> list[str]:
@@ -363,7 +375,7 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     known_set = find_known(names, hint)
     every = list(map(_dataset_of, meanings))
     are_single = len({meaning.block for meaning in meanings} - {""}) in (0, len(meanings))
-    if not known_set and are_single and len(every) > 1 and _are_levels(every):
+    if not known_set and are_single and len(every) > 1 and are_levels(every):
         names = list(dict.fromkeys(every))
         are_numbers = names in [[str(first + position) for position in range(len(names))] for first in (0, 1)]
         advice = " (if they are seeds, say seed=columns)" if are_numbers else ""
@@ -386,7 +398,7 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     return result
 
 
-def _are_levels(names: Sequence[str]) -> bool:
+def are_levels(names: Sequence[str]) -> bool:
     """Return True for names like 15 %, K=4, 5-shot and 250, numbered domains, and languages."""
     distinct = list(dict.fromkeys(names))
     is_numbering = all(map(str.isdigit, distinct)) or (len(distinct) > 2 and all(map(say.is_language, distinct)))

@@ -236,9 +236,11 @@ def _without_validation(scores: Sequence[Score]) -> list[Score]:
         return tuple(dict.fromkeys(w for w in spoken if w not in say.VALIDATION | say.TRAINING | {"test"}))
 
     tested = {key(score) for score in scores if score.split not in ("val", "train")}
+    has_tests = any("test" in say.split_words(score.dataset) for score in scores)
     result = []
     for score in scores:
         is_beside = key(score) in tested or (bool(tested) and score.dataset == score.metric)
+        is_beside |= not key(score) and has_tests  # `Dev` beside `Test-Net`
         if score.split in ("val", "train") and is_beside:
             kind = "validation" if score.split == "val" else "training"
             score = score._replace(left_out=f"{kind} scores beside test scores")

@@ -417,6 +417,11 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
         return "the result of a test"
     if "loss" in spoken and spoken & say.TRAINING:
         return "a loss of the training"
+    if say.letters(leaf) == "original":
+        raise UsageError(
+            f"{body.grid.source}: the column '{name}' may hold what others reported, or scores on a data set: say "
+            f"leave_out={leaf} or keep={leaf}"
+        )
     if say.is_from_elsewhere(leaf):
         return "a result reported elsewhere"
     if spoken & {"year", "date", "année", "jahr", "年份"}:

@@ -63,7 +63,7 @@ COSTS = _terms("""
     iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
     downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
     workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
-    patch coef freq gamma lambda util utilization sparsity
+    patch coef freq gamma lambda util utilization sparsity maccs madds
 """)
 TIMES = _terms("time latency runtime seconds fps speed throughput")
 POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
@@ -71,7 +71,7 @@ UNITS = _terms("s ms us sec secs min h mb gb kb g per page pages sample samples 
 RANKS = _terms("rank ranks ranking rang rango 排名") | POSITIONS
 GAINS = _terms("gain gains improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
-ELSEWHERE = _terms("origin original report reported paper published official papernumber originalpaper")
+ELSEWHERE = _terms("origin report reported paper published official papernumber originalpaper")
 AVERAGES = _terms("""
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
     gemiddelde avgs means 평균 ave aver mittel median
@@ -92,7 +92,8 @@ HIGHER = _terms("""
     准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도 точность rappel précision
     genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
     hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
-    silhouette jaccard purity fscore fmeasure tnr95 hmean δ1 δ2 δ3
+    silhouette jaccard purity fscore fmeasure tnr95 hmean δ1 δ2 δ3 uas las jga
+    pearsons mota motp hota idf1 amota minp
 """)
 LOWER = _terms("""
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
@@ -117,7 +118,8 @@ _FILLERS = _terms("""
     certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal in under curve area
     eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta cal highest
     lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online offline kp
-    dp keypoint pix detok text retrieval
+    dp keypoint pix detok text retrieval entity
+    span char slot
 """)
 _EXTRA = re.compile(
     r"ap_?[smlrcf]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
@@ -127,7 +129,7 @@ _RANK_AT = re.compile(r"rank\s?[@-]?\s?\d+", re.I)  # share of queries whose mat
 VALIDATION = _terms("val valid validation dev development 开发集 验证集 eval_dev validationset")
 TRAINING = _terms("train training 训练集 trainset")
 TEST = _terms("test testing 测试集 eval evaluation held out te")
-_SPLIT_FILLERS = _terms("set split acc accuracy best highest final")
+_SPLIT_FILLERS = _terms("set split acc accuracy best highest final score scores")
 SHOTS = r"(?:[0-9]+[- ]?(?:shots?|ways?)[\s,]*)+"
 GENERIC = _terms("""
     dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks targetdomain
@@ -177,7 +179,7 @@ OF_DATA = re.compile(
     r"civilcomments|multinli|\bmnli|\bsst|\bqnli|\bqqp|\brte\b|\bcola\b|textures?\b|\blsun|visda|cityscapes|\bade20k|"
     r"\bvoc\b|kvasir|\betis|clinicdb|bottle|transistor|toothbrush|\barc\b|humaneval|mbpp|\bbbh\b|c-?eval|cmmlu|cora\b|"
     r"citeseer|pubmed|ogbn|walker2d|hopper|halfcheetah|antmaze|usps|gauss|\bfog\b|frost|jpeg|afhq|ffhq|kitti|\bnyu|"
-    r"vqa|\bgqa\b|vizwiz|\bpope\b|mm-?bench|wiki-?cs\b|"
+    r"conll|ontonotes|\bwnut|vqa|\bgqa\b|vizwiz|\bpope\b|mm-?bench|wiki-?cs\b|"
     r"tatoeba|flores|\bwmt|librispeech|physionet|\bucr\b|adult\b|german credit|housing|wine\b|\biris\b|"
     rf"[a-z]\s?(?:→|->|⇒)\s?[a-z]|\b{_LANGUAGE}[-–]{_LANGUAGE}\b",
     re.I,
@@ -254,7 +256,7 @@ def direction(name: str) -> str:
     if "consistency" in spoken or "silhouette" in spoken:
         return "yes"
     if not is_metric(name):
-        spoken -= AMBIGUOUS
+        spoken -= AMBIGUOUS - {"gap"} if re.search(r"\w[\s_-]gap$", name, re.I) else AMBIGUOUS
     if names_set(name):
         spoken -= LOWER
     if spoken & LOWER:
@@ -362,18 +364,20 @@ def is_from_elsewhere(name: str) -> bool:
     """Return True for the head of results that others reported: `Original`, `Reference top1`."""
     spoken = split_words(name)
     return letters(name) in ELSEWHERE or (
-        bool(spoken) and spoken[0] in ELSEWHERE | {"reference", "ref"} and is_metric(" ".join(spoken[1:]))
+        bool(spoken) and spoken[0] in ELSEWHERE | {"original", "reference", "ref"} and is_metric(" ".join(spoken[1:]))
     )
 
 
 def is_rank(name: str) -> bool:
     spoken = split_words(name)
-    return bool(spoken) and spoken[-1] in RANKS and (len(spoken) == 1 or spoken[0] in AVERAGES | MAYBE_AVERAGES)
+    if not spoken or spoken[-1] not in RANKS - {"pos"}:  # a task
+        return False
+    return len(spoken) == 1 or spoken[0] in AVERAGES | MAYBE_AVERAGES
 
 
 def split_kind(name: str) -> str:
     """Return val, train or test if a name is that of a part of the data, else nothing."""
-    spoken = set(split_words(name))
+    spoken = set(split_words(re.sub(r"\([^()]*\d[^()]*\)", " ", name)))  # `Val (900)`
     if spoken and spoken <= VALIDATION | _SPLIT_FILLERS and spoken & VALIDATION:
         return "val"
     if spoken and spoken <= TRAINING | _SPLIT_FILLERS and spoken & TRAINING:
