@@ -131,7 +131,7 @@ def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ..
 
 def unit_of(protocol: record.Protocol, tested: record.SetRecord) -> str:
     """Return the unit of a set's headline."""
-    return tested.unit or measures.described(protocol, str(headline(tested))).unit
+    return tested.unit or measures.describe_metric(protocol, str(headline(tested))).unit
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:

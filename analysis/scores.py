@@ -47,7 +47,7 @@ def run_table(
     """
     monitor_scales = {}  # hash of a protocol -> factor
     for name in dict.fromkeys(run.protocol for run in runs):
-        monitor_scales[name] = measures.scale(measures.described(protocols[name], protocols[name].monitor).unit)
+        monitor_scales[name] = measures.scale(measures.describe_metric(protocols[name], protocols[name].monitor).unit)
     # Helper columns have blanks in their names, as no measure has.
     identity = pd.DataFrame(
         [(run.id, run.name, run.algorithm, run.seed, run.test_domains, monitor_scales[run.protocol]) for run in runs],

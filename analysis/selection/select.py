@@ -248,7 +248,7 @@ def _criterion_scale(rule: Rule | None, protocol: record.Protocol, column: Colum
     """Return the factor from a rule's criterion to its shown unit: that of the rule's monitor, else the column's."""
     if rule is None or not rule.monitor:
         return column.scale
-    return measures.scale(measures.described(protocol, rule.monitor).unit)
+    return measures.scale(measures.describe_metric(protocol, rule.monitor).unit)
 
 
 def _explain_missing(candidate: Candidate, column: Column, steps: Sequence[int], protocol: record.Protocol) -> Missing:

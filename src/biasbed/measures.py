@@ -148,9 +148,9 @@ class Derives(Protocol):
     def derivation(self, metric: str) -> Described | None: ...
 
 
-def described(by: Derives, metric: str) -> Described:
+def describe_metric(protocol: Derives, metric: str) -> Described:
     """Return unit and direction of a metric: those of its derivation if it is derived, else those of its measure."""
-    return by.derivation(metric) or find_measure(metric)
+    return protocol.derivation(metric) or find_measure(metric)
 
 
 def scale(unit: str) -> float:
@@ -227,16 +227,19 @@ def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_
 
 
 def _error_quotient(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    """Return the error of the first accuracy, divided by that of the second."""
     first, second = values
     return (1 - first) / (1 - second)
 
 
 def _share(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    """Return the first value, divided by the sum of both."""
     first, second = values
     return first / (first + second)
 
 
 def _lost_share(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    """Return the part of the first accuracy above chance (the reference) that the mean of the others lacks."""
     (clean, *others), (chance,) = values, references
     if clean <= chance:
         raise ValueError("nothing to lose")
@@ -244,10 +247,12 @@ def _lost_share(values: Sequence[float], references: Sequence[float], higher_is_
 
 
 def _undefined_ratios(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    """Return the number of ratios without a value: those that the references count, and those with divisor 0."""
     return math.fsum(references) + sum(not divisor for divisor in values[1::2])
 
 
 def _remainder(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    """Return the mean over the images outside of a part, from the mean of all and that of the part."""
     (mean_of_all, part), (rest_images, part_images) = values, references
     mean = (mean_of_all * (rest_images + part_images) - part * part_images) / rest_images
     return min(1.0, max(0.0, mean))  # the printed values are rounded, which may lead beyond

@@ -223,15 +223,15 @@ def test_the_words_of_a_config_give_the_config(tracking: str) -> None:
 
 def test_an_environment_is_read_as_it_is_written() -> None:
     text = provenance.environment()
-    environment = differences.environment(text)
+    environment = differences.parse_environment(text)
     import torch
 
     assert environment["threads"] == str(torch.get_num_threads())
     assert environment["package torch"] == importlib.metadata.version("torch")
     assert environment["capability"] == torch.backends.cpu.get_cpu_capability()
     older = text.replace(f"cpu capability {environment['capability']}\n", "")
-    assert {**differences.environment(older), "capability": environment["capability"]} == environment
-    assert differences.environment("") == {}
+    assert {**differences.parse_environment(older), "capability": environment["capability"]} == environment
+    assert differences.parse_environment("") == {}
 
 
 def test_packages_that_make_numbers_are_shown_and_others_listed() -> None:

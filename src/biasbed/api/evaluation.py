@@ -80,7 +80,7 @@ class Request:
         check_settings(self.options, self.settings)
 
     def load(self, model: Model, device: torch.device) -> TestedModel:
-        """Return the model as one that is tested."""
+        """Return the model wrapped for its test. Images have the size that is set, or that the model or suite names."""
         normalisation = build(Config, {name: self.settings[name] for name in ("mean", "std") if name in self.settings})
         preparation = prepare_images(model, self.transform, mean_std(normalisation))
         size = self.options.image_size

@@ -29,12 +29,12 @@ def prepare(flags: Mapping[str, Any]) -> Path | None:
     own_names = specs(maker.Settings)
     options = build(maker.Settings, {flag: value for flag, value in flags.items() if flag in own_names})
     suite_flags = {flag: value for flag, value in flags.items() if flag not in own_names}
-    config = _config({flag: value for flag, value in suite_flags.items() if value != "auto"})
+    config = _build_suite_config({flag: value for flag, value in suite_flags.items() if value != "auto"})
     with interruptible():
         return maker(options, config).run()
 
 
-def _config(flags: Mapping[str, Any]) -> Config:
+def _build_suite_config(flags: Mapping[str, Any]) -> Config:
     """Return the settings of the suite that the flags choose. Raises UsageError for an unknown or wrong flag."""
     name, suite = suites.choose_suite(flags)
     flags = {**flags, "suite": name}

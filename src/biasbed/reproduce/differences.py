@@ -41,7 +41,7 @@ class Difference:
         return self.there == self.here
 
 
-def environment(text: str) -> dict[str, str]:
+def parse_environment(text: str) -> dict[str, str]:
     """Return the entries of an `environment.txt` by name: python, platform, ..., and `package <name>`."""
     entries = {}
     match = HEADER.match(text)
@@ -62,7 +62,7 @@ def differences(original: Original, tags: Mapping[str, str], here: str) -> list[
     """
     rows = [Difference(name, original.tag(tag), tags.get(tag, "")) for tag, name in TAG_NAMES.items()]
     rows.insert(1, _uncommitted(original.tag(record.GIT_DIRTY), tags.get(record.GIT_DIRTY, "")))
-    there, now = environment(original.environment), environment(here)
+    there, now = parse_environment(original.environment), parse_environment(here)
     if there:
         rows += _compare_environments(there, now)
     return rows
@@ -76,7 +76,7 @@ def _uncommitted(there: str, here: str) -> Difference:
 
 
 def _compare_environments(there: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    """Yield a property for each entry of two environments, as `environment` returns them."""
+    """Yield a property for each entry of two environments, as `parse_environment` returns them."""
     labels = {"cuda": "CUDA", "cudnn": "cuDNN", "devices": "GPUs", "capability": "CPU instructions"}
     for name in ("python", "platform", "processor", "capability", "devices", "cuda", "cudnn"):
         yield Difference(labels.get(name, name), there.get(name, ""), now.get(name, ""))
@@ -86,6 +86,6 @@ def _compare_environments(there: Mapping[str, str], now: Mapping[str, str]) -> I
             yield Difference(name, there.get(name, ""), now.get(name, ""), shown)
 
 
-def threads(original: Original) -> str | None:
+def find_thread_count(original: Original) -> str | None:
     """Return the number of torch threads that a run was trained with; None if unknown."""
-    return environment(original.environment).get("threads") or None
+    return parse_environment(original.environment).get("threads") or None

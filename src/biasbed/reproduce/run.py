@@ -19,7 +19,7 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import ReproduceOptions
 from biasbed.reproduce import report, verdict
-from biasbed.reproduce.differences import Difference, differences, threads
+from biasbed.reproduce.differences import Difference, differences, find_thread_count
 from biasbed.reproduce.original import Original, history, other_seeds, read
 from biasbed.reproduce.verdict import Compared
 from biasbed.settings import as_flags
@@ -116,7 +116,7 @@ def _describe(settings: Mapping[str, str], command: str) -> dict[str, str]:
 def _introduction(plan: Reproduction) -> str:
     """Return the text that is printed first: the run, its device, and the differences between there and here."""
     original, settings = plan.original, plan.settings
-    count = threads(original)
+    count = find_thread_count(original)
     lines = [
         f"reproducing {original.name} (run {original.id})",
         f"device {settings.get('device')}, {settings.get('nproc', '1')} processes, {settings.get('precision')}, "
@@ -163,7 +163,7 @@ def _train(plan: Reproduction, uri: str) -> RunFolder:
     folder = _find_finished(plan)
     if folder is None:
         variables = {"MLFLOW_TRACKING_URI": uri}
-        count = threads(plan.original)
+        count = find_thread_count(plan.original)
         if count:  # sums over a batch depend on the number of threads
             variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
         exit_code = run_command(plan.original.command, plan.settings, variables)

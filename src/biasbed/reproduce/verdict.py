@@ -60,18 +60,22 @@ def compare(
 
     others: curves of further seeds, for the spread.
     """
-    deciding, best_steps = _deciding(protocol, first), (best_step(protocol, first), best_step(protocol, second))
-    rows = [_compare_metric(name, name in deciding, first, second, best_steps) for name in first]
+    decisive = _select_decisive(protocol, first)
+    best_steps = best_step(protocol, first), best_step(protocol, second)
+    rows = [_compare_metric(name, name in decisive, first, second, best_steps) for name in first]
     rows.sort(key=lambda row: not row.decides)
-    tested = []
-    for number, row in enumerate(rows):
+    tested: list[int] = []  # positions of rows with an uncorrected p-value
+    for position, row in enumerate(rows):
         if row.decides and row.verdict == NOT_EQUAL:
-            rows[number] = _with_spread(row, [_best_value(protocol, curves, row.metric) for curves in others])
-            if not math.isnan(rows[number].p):
-                tested.append(number)
-    for number, p in zip(tested, _holm([rows[number].p for number in tested]), strict=True):
-        limit = _limit(rows[number], alpha / len(tested))
-        rows[number] = replace(rows[number], p=p, limit=limit, verdict=DIFFERENT if p < alpha else WITHIN)
+            values = [_best_value(protocol, curves, row.metric) for curves in others]
+            rows[position] = _with_spread(row, values)
+            if not math.isnan(rows[position].p):
+                tested.append(position)
+    corrected = _holm([rows[position].p for position in tested])
+    for position, p in zip(tested, corrected, strict=True):
+        row = rows[position]
+        verdict = DIFFERENT if p < alpha else WITHIN
+        rows[position] = replace(row, p=p, limit=_limit(row, alpha / len(tested)), verdict=verdict)
     return rows
 
 
@@ -93,7 +97,7 @@ def best_step(protocol: record.Protocol, history: Curves) -> int | None:
     return max(curve, key=lambda step: (sign * curve[step], -step), default=None)
 
 
-def _deciding(protocol: record.Protocol, history: Curves) -> set[str]:
+def _select_decisive(protocol: record.Protocol, history: Curves) -> set[str]:
     """Return the names of the metrics that decide: the monitor, headline measures, and losses."""
     names = {protocol.monitor}
     names.update(str(record.MetricName("test", column.headline, column.name)) for column in protocol.columns)

@@ -320,7 +320,7 @@ def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher
                 base=dataclasses.replace(first, config=seeded, run_key=key).base,
                 monitor=first.suite.monitor,
                 higher_is_better=first.protocol.monitor_higher_is_better,
-                monitor_unit=measures.described(first.protocol, first.suite.monitor).unit,
+                monitor_unit=measures.describe_metric(first.protocol, first.suite.monitor).unit,
                 unit=config.unit,
                 total=config.steps or config.epochs or 0,
                 cadence=config.cadence,

@@ -228,6 +228,7 @@ class _Request:
         raise Interrupted(self.signal or signal.SIGTERM)
 
     def _report_discarded(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Report an exception that Python discards, as before; but not our own, which is raised again."""
         if not isinstance(unraisable.exc_value, Interrupted):
             self._former_hook(unraisable)
 

@@ -105,7 +105,7 @@ def best(protocol: record.Protocol, evaluation: BestEvaluation) -> str:
         return ""
     row = []
     for name, value in evaluation.values.items():
-        row.append(shown(measures.described(protocol, protocol.best[name]).unit, [value]))
+        row.append(shown(measures.describe_metric(protocol, protocol.best[name]).unit, [value]))
     criterion = f"by `{protocol.monitor}`" if protocol.monitor else "of this test"
     head = f"{protocol.step_unit.capitalize()} {evaluation.step}, the best {criterion}:"
     return joined(head, table(map(short, evaluation.values), [row]))

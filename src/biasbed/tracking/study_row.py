@@ -74,7 +74,7 @@ class StudyRuns:
 
     def shown(self, column: str, row: RowResults) -> str:
         """Format the mean of a column in a row, and its standard deviation."""
-        return notes.shown(measures.described(*self.columns[column]).unit, row.values.get(column, []))
+        return notes.shown(measures.describe_metric(*self.columns[column]).unit, row.values.get(column, []))
 
     @property
     def finished(self) -> int:
@@ -101,24 +101,24 @@ def _rewrite(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pi
     """Write the study's numbers, headline, figures and note to its run. A note that a user has changed stays."""
     from mlflow.entities import Metric, RunTag
 
-    client, run_id = writer(uri), study_run.info.run_id
+    client, run_id, old_tags = writer(uri), study_run.info.run_id, study_run.data.tags
     if pictures is not None:
         for path in filter(Path.exists, map(pictures.joinpath, SHOWN)):
             client.log_artifact(run_id, str(path), FIGURES)
-    now = int(time.time() * 1000)
-    numbers = _compute_metrics(study)
-    if numbers.items() <= study_run.data.metrics.items():  # nothing has happened since: no further rows
-        numbers = {}
-    metrics = [Metric(name, value, now, study.finished) for name, value in numbers.items()]
-    links = _format_links(uri, study_run.data.tags[record.STUDY])
-    tags = {HEADLINE: headline or study_run.data.tags.get(HEADLINE, "")}
-    note = study_run.data.tags.get(notes.NOTE)
-    if note is None or record.digest(note) == study_run.data.tags.get(NOTED):
+    links = _format_links(uri, old_tags[record.STUDY])
+    tags = {HEADLINE: headline or old_tags.get(HEADLINE, "")}
+    note = old_tags.get(notes.NOTE)
+    is_ours = note is None or record.digest(note) == old_tags.get(NOTED)
+    if is_ours:
         tags[notes.NOTE] = _format_note(uri, study_run, study, tags[HEADLINE], links)
         tags[NOTED] = record.digest(tags[notes.NOTE])
     _note_experiment(client, study_run, study, links)
-    for start in range(0, len(metrics), 1000):
-        client.log_batch(run_id, metrics=metrics[start : start + 1000])
+    numbers = _compute_metrics(study)
+    if not numbers.items() <= study_run.data.metrics.items():  # else nothing has happened since
+        now = int(time.time() * 1000)
+        metrics = [Metric(name, value, now, study.finished) for name, value in numbers.items()]
+        for start in range(0, len(metrics), 1000):
+            client.log_batch(run_id, metrics=metrics[start : start + 1000])
     client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items() if value])
 
 
@@ -249,7 +249,7 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
 def _sort_rows(study: StudyRuns) -> list[RowResults]:
     """Return the rows sorted by the first column (shape bias if present), best first, rows without a value last."""
     first, column = next(iter(study.columns.items()))
-    higher = measures.described(*column).higher_is_better
+    higher = measures.describe_metric(*column).higher_is_better
     with_value = [row for row in study.rows.values() if row.values.get(first)]
     with_value.sort(key=lambda row: statistics.fmean(row.values[first]), reverse=higher)
     return with_value + [row for row in study.rows.values() if not row.values.get(first)]

@@ -207,7 +207,7 @@ class Engine:
     def _after_update(self, stage: Stage, step: int, following: int, total: int) -> None:
         """Add the weights to the average; now and then check the loss; let the method end its step."""
         if (step + 1) % LOSS_CHECK == 0:
-            self._check_finite()  # waits for the device, as no update does
+            self._refuse_spoilt()  # waits for the device, as no update does
         if self.is_last_stage:
             self.average.add(step + 1)
         self.algorithm.end_step(stage, self.config.optim, step, following, total)
@@ -228,7 +228,7 @@ class Engine:
 
     def _evaluate_and_record(self, bar: ProgressBar) -> None:
         """Evaluate as the stage asks for it, and record the result."""
-        self._check_finite()
+        self._refuse_spoilt()
         seconds = self.clock.stop()
         if self.is_last_stage:
             result = self._evaluate_last_stage(seconds)
@@ -383,8 +383,8 @@ class Engine:
             elif evaluation_set.cadence != "end":
                 path.unlink(missing_ok=True)  # another evaluation's
 
-    def _check_finite(self) -> None:
-        """Stop all ranks together before anything is evaluated or saved with a spoilt model."""
+    def _refuse_spoilt(self) -> None:
+        """Raise Failure on all ranks together for numbers that are not finite, or images that can't be read."""
         if not self.evaluator.skip_corrupt:
             refuse_corrupt(self.group, self.skipped)
         flag = self.step_metrics.not_finite
@@ -400,6 +400,7 @@ class Engine:
             if message not in self.skipped:
                 self.skipped.add(message)
                 bar.line(f"warning: {message}; the next image stands in")
+        # Several processes stop together, at the next check (`_refuse_spoilt`).
         if messages and not self.evaluator.skip_corrupt and self.group.world == 1:
             refuse_corrupt(self.group, self.skipped)
 
@@ -418,7 +419,7 @@ class Engine:
 
     def save(self) -> None:
         """Write a checkpoint; every rank takes part."""
-        self._check_finite()
+        self._refuse_spoilt()
         self.group.share_buffers(self.algorithm)
         ranks = self.group.gather_objects(self.step_metrics.state_dict())
         random_states, skipped = self.group.random_states(), self.gather_skipped()

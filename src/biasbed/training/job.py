@@ -188,7 +188,7 @@ def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     networks.check_name(config.backbone, resnet=algorithm.surgery, maps=algorithm.maps)
     has_own_check = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
     if not (has_own_check or algorithm.needs_head or algorithm.maps):
-        return  # any backbone will do
+        return  # any backbone will do, and none has to be built
     try:
         algorithm.check_backbone(config.method_settings, networks.skeleton(networks.resolve(config.backbone)))
     except UsageError as error:

@@ -159,7 +159,7 @@ def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> No
         from biasbed.tracking import study_row
 
         study_row.refresh(tracker.uri, job.config.study)
-    unit = measures.described(job.protocol, engine.scoring.monitor).unit
+    unit = measures.describe_metric(job.protocol, engine.scoring.monitor).unit
     print(_describe_end(tracker, engine, unit), file=sys.stderr)
 
 

@@ -171,7 +171,7 @@ def _read_values(selected: Selected) -> _CueValues:
             value = history.mean(metric, chosen.steps)
             if not math.isnan(value):
                 values.setdefault((algorithm, key), {}).setdefault(run.id, value)
-                units[key] = measures.described(chosen.protocol, metric).unit
+                units[key] = measures.describe_metric(chosen.protocol, metric).unit
     return _CueValues({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
 
 

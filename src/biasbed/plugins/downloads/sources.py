@@ -59,8 +59,10 @@ def read_sources() -> Mapping[str, tuple[DownloadSource, ...]]:
 
 
 def _make_source(row: Mapping[str, Any]) -> DownloadSource:
-    fields = {name: value for name, value in row.items() if name not in ("from", "files")}
+    """Return the source that an entry of `sources.yaml` describes. A file's address is `from` and its name."""
     files = []
-    for name, values in row["files"].items():
-        files.append(RemoteFile(name, **{"address": f"{row.get('from', '')}{name}", **(values or {})}))
+    for name, facts in row["files"].items():
+        described = {"address": f"{row.get('from', '')}{name}", **(facts or {})}
+        files.append(RemoteFile(name, **described))
+    fields = {name: value for name, value in row.items() if name not in ("from", "files")}
     return DownloadSource(tuple(files), **fields)

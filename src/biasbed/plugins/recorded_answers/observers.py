@@ -130,6 +130,7 @@ def _with_conditions(answers: Sequence[Decisions], names: Sequence[Sequence[str]
 
 
 def _conditions_of(decisions: Decisions) -> Sequence[str]:
+    """Return the condition of each trial; empty texts if there are none."""
     if decisions.condition is None:
         return [""] * len(decisions.images)
     return decisions.condition.tolist()

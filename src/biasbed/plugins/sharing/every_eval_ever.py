@@ -63,7 +63,7 @@ def _make_document(results: RunResults, model_id: str, organisation: str) -> dic
             "source_type": "evaluation_run",
             "source_organization_name": organisation,
             "evaluator_relationship": RELATIONSHIPS.get(facts.get("kind", ""), "other"),
-            "additional_details": _as_texts(results.described()),
+            "additional_details": _as_texts(results.describe_provenance()),
         },
         "eval_library": {
             "name": "biasbed",
@@ -198,14 +198,12 @@ def _sample_records(name: str, decisions: Decisions, document: Mapping[str, Any]
     conditions = None if decisions.condition is None else list(decisions.condition)
     for row, (image, label, decision) in enumerate(trials):
         is_correct = label == decision
-        metadata = {} if conditions is None else {"condition": str(conditions[row])}
-        yield {
+        sample = {
             "schema_version": SCHEMA_VERSION,
             "evaluation_id": document["evaluation_id"],
             "model_id": document["model_info"]["id"],
             "evaluation_name": name,
-            **({"evaluation_result_id": metric} if metric in ids else {}),
-            "sample_id": str(image) if conditions is None else f"{conditions[row]}/{image}",
+            "sample_id": str(image),
             "interaction_type": "single_turn",
             "input": {"raw": str(image), "reference": [str(label)]},
             "output": {"raw": [str(decision)]},
@@ -219,5 +217,10 @@ def _sample_records(name: str, decisions: Decisions, document: Mapping[str, Any]
                 }
             ],
             "evaluation": {"score": float(is_correct), "is_correct": bool(is_correct)},
-            **({"metadata": metadata} if metadata else {}),
         }
+        if metric in ids:
+            sample["evaluation_result_id"] = metric
+        if conditions is not None:
+            sample["sample_id"] = f"{conditions[row]}/{image}"
+            sample["metadata"] = {"condition": str(conditions[row])}
+        yield sample

@@ -176,7 +176,7 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
     content = {
         "format": "biasbed-export",
         "version": 1,
-        "provenance": results.described(),
+        "provenance": results.describe_provenance(),
         "model": asdict(model),
         "values": values,
         "protocol": json.loads(results.protocol.to_json()),

@@ -123,18 +123,19 @@ class RunResults:
         """Return what the protocol says of a set; None for a value that is derived of several."""
         return next((member for member in self.protocol.sets if member.name == name), None)
 
-    def described(self) -> dict[str, Any]:
+    def describe_provenance(self) -> dict[str, Any]:
         """Return the provenance as JSON: what made these numbers, and on which code, data and settings."""
-        return {
+        facts = {
             "biasbed": __version__,
             "run": self.id,
             "step": self.step,
             "step_unit": self.protocol.step_unit,
             "step_chosen_by": self.protocol.monitor,
             **self.provenance,
-            **({"limit": self.protocol.limit, "note": self.limit_note} if self.limit_note else {}),
-            "settings": dict(self.settings),
         }
+        if self.limit_note:
+            facts |= {"limit": self.protocol.limit, "note": self.limit_note}
+        return {**facts, "settings": dict(self.settings)}
 
 
 def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> RunResults:
@@ -274,7 +275,7 @@ def _test_results(
         value = histories[str(metric)].get(step, math.nan)
         if not record.is_finite(value):
             continue
-        described = measures.described(protocol, str(metric))
+        described = measures.describe_metric(protocol, str(metric))
         images, low, high = _count_images(metric, protocol, counts), math.nan, math.nan
         if metric.group is None and metric.measure in intervals.get(str(metric.set), {}):
             low, high, images = intervals[str(metric.set)][metric.measure]

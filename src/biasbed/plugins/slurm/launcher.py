@@ -416,10 +416,14 @@ class SlurmLauncher(Launcher):
         return training
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
+        """Return the folder's training if its job waits or runs in the queue of this cluster; else None."""
         state = _read_json(folder / STATE)
-        if state.get("cluster") != self.options.cluster or _read_end(folder, state["job"]):
+        if state.get("cluster") != self.options.cluster:
             return None
-        return SlurmTraining(self, folder, state["job"]) if self.queue.has(state["job"]) else None
+        job_id = state["job"]
+        if _read_end(folder, job_id) or not self.queue.has(job_id):
+            return None
+        return SlurmTraining(self, folder, job_id)
 
     def submit(self) -> None:
         """Submit the trainings started since the last call as arrays, by memory, each as long as Slurm allows."""

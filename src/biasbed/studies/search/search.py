@@ -218,7 +218,7 @@ def _plan_searches(
             cell_name=cell.name,
             repeat=repeat if repeats > 1 else None,
             metric=objective.metric,
-            unit=measures.described(job.protocol, objective.metric).unit,
+            unit=measures.describe_metric(job.protocol, objective.metric).unit,
             maximize=objective.maximize,
             is_oracle=objective.metric.startswith("test/"),
             trials=num_trials,
