@@ -76,7 +76,7 @@ def _notes(table: Understood) -> list[str]:
 def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], list[str]]:
     """Return the scores of one measure for each data set, and a note: measures of the same images count once.
 
-    wanted: the measure that the user names; auto takes the one that most data sets have.
+    measure_name: the user's; auto takes the one that most data sets have, not counting columns of no named data set.
     """
     by_set: dict[tuple[str, str], dict[str, None]] = {}
     are_measures = len({score.key for score in scores}) > 1 and all(_is_nameless(score) for score in scores)
@@ -94,9 +94,10 @@ def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], l
         order = [match]
     else:
         directed = {score.metric for score in scores if score.direction}
+        named = {_set_of(score, are_measures) for score in scores if are_measures or not _is_nameless(score)}
 
         def order_of(name: str) -> tuple[int, bool, int]:
-            num_sets = sum(name in of_set for of_set in by_set.values())
+            num_sets = sum(name in by_set[key] for key in named)
             return -num_sets, name not in directed, _rank_of_head(name)
 
         order = sorted(all_measures, key=order_of)

@@ -16,7 +16,6 @@ from biasbed.analysis.tables.formats import read_grids
 from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.analysis.tables.understand import understand
 from biasbed.api import comparison
-from biasbed.errors import UsageError
 from helpers import benchmarks
 
 RIGHT = """| Method | Art | Cartoon | Photo | Sketch | Avg |
@@ -275,11 +274,6 @@ def test_a_copied_line_is_noted_without_the_check(tmp_path: Path) -> None:
     path.write_text(RIGHT.replace("| 80.2 | 76.4 | 92.7 | 80.3 | 82.4 |", "| 82.9 | 78.6 | 94.2 | 79.7 | 83.9 |"))
     (note,) = [note for note in biasbed.compare(path, bootstrap=200).notes if "is one a copy?" in note]
     assert note == "RSC: 82.9 and all other 3 numbers of RSC are those of MMD: is one a copy?"
-
-
-def test_check_reads_one_table(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="check=yes: reads one table"):
-        biasbed.compare(tmp_path, check=True)
 
 
 @pytest.mark.slow
