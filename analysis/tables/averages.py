@@ -88,6 +88,8 @@ def _reason(
     path: Sequence[str], kind: str, matches: float, num_siblings: int, paths: Mapping[int, tuple[str, ...]]
 ) -> str:
     """Return why a column is an average; empty if it is none. paths: names above the columns that are none by name."""
+    if say.COUNTED_SETS.search(path[-1]):
+        return "an average by its name"
     if num_siblings < 2:
         return ""
     if kind == "sure":

@@ -84,6 +84,8 @@ def _find_layout(
     if columns.dataset is not None and settings.dataset == "auto" and _groups_methods(body, columns):
         columns.texts.append(columns.dataset)
         columns.dataset = None
+    if columns.method is not None and settings.rows == settings.method == "auto":
+        _refuse_two_corners(body, columns.method)
     if columns.method is not None and columns.dataset is not None and settings.rows == "auto":
         return Layout(columns, "long", columns.method, _say_columns(body, columns))
     if settings.rows == "auto" and _is_turned_by_names(body, columns):
@@ -110,6 +112,17 @@ def _find_layout(
     if columns.dataset is not None and settings.rows != "methods":
         return _layout_of_named_sets(body, columns, settings)
     return _layout_by_evidence(body, cells, columns, settings)
+
+
+def _refuse_two_corners(body: Body, column: int) -> None:
+    """Raise UsageError if the lines of the head call the names both data sets and methods."""
+    *upper, last = body.path(column)
+    contradicting = next((name for name in upper if say.letters(name) in say.DATASETS), "")
+    if contradicting:
+        raise UsageError(
+            f"{body.grid.source}: the names stand below '{contradicting}' and '{last}': say rows=methods or "
+            "rows=datasets"
+        )
 
 
 def _layout_of_named_sets(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:

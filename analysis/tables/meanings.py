@@ -311,8 +311,7 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
         split = _numbered_parts(list(map(_dataset_of, meanings)))
     if not any(len(parts) > 1 for parts in split):
         split = [_split_use(meaning.dataset) for meaning in meanings]
-    if not any(len(parts) > 1 for parts in split):
-        split = _parts_in_brackets(list(map(_dataset_of, meanings)))
+    split = list(map(_divide_brackets, split))
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
@@ -336,14 +335,11 @@ def _numbered_parts(names: Sequence[str]) -> list[list[str]]:
     return split if sum(count > 1 for count in counts.values()) > 1 else [[name] for name in names]
 
 
-def _parts_in_brackets(names: Sequence[str]) -> list[list[str]]:
-    """Return names like `RACE (high)` in two; backbones stay as they are."""
-    split = []
-    for name in names:
-        if say.BACKBONES.search(name):
-            return [[name] for name in names]
-        split.append(re.split(r"\s*\((?=[^()]+$)", name.removesuffix(")")))
-    return split
+def _divide_brackets(parts: list[str]) -> list[str]:
+    """Return the only part of a name like `RACE (high)` in two; a backbone stays as it is."""
+    if len(parts) > 1 or say.BACKBONES.search(parts[0]):
+        return parts
+    return re.split(r"\s*\((?=[^()]+$)", parts[0].removesuffix(")"))
 
 
 def _split_use(name: str) -> list[str]:

@@ -435,7 +435,7 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     if is_count or outside & {"count", "wins", "runs", "support"}:
         return "a count"
     is_number_of = are_whole and len(spoken) > 1 and say.split_words(leaf)[-1] == "id"
-    if is_number_of or (spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):
+    if is_number_of or (are_whole and spoken and spoken <= say.REFERENCES and not say.is_metric(leaf)):
         return "a reference"
     if (spoken & say.GAINS or "Δ" in leaf) and not say.arrow(name):
         return DIFFERENCE
@@ -461,7 +461,7 @@ def is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     spoken = set(say.split_words(leaf))
     spoken_last = next(iter(say.split_words(leaf)[::-1]), "")
     upper = re.split(r"[()]| / ", name.rpartition(" / ")[0])
-    has_measure = any(map(say.is_metric, upper))
+    has_measure = any(map(say.is_metric, upper)) or any(map(say.OF_DATA.search, upper))
     if has_measure or say.names_set(leaf) or (spoken & say.TIMES and say.arrow(name)):
         return False
     if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(r"n_?[a-z]", leaf.replace(" ", "")):

@@ -24,7 +24,7 @@ METHODS = _ordered("""
 """)
 DATASETS = _ordered("""
     downstreamdataset testdataset dataset datasets data downstreamtask task tasks benchmark problem domain
-    environment env testset evalset set datasetname taskname corpus column datensatz jeudedonnées 数据集 任务
+    environment env testset evalset set datasetname taskname corpus envid column datensatz jeudedonnées 数据集 任务
     データセット 데이터셋 target targetdomain testdomain testenv category categories corruption subset groups group
     evaldataset attribute attributes evaluation shift language targets domains environments corruptions class object
     scenario benchmarks
@@ -83,6 +83,7 @@ _AVERAGE_FILLERS = _terms("""
     acc accuracy score scores all over of the domains datasets tasks sets across error rate performance top 1 top1
     test total overall result results perf err 5 6 4 7 8 10 3 map f1 auroc auc iou miou dice psnr mean
 """)
+COUNTED_SETS = re.compile(r"\b\d+\s+(?:data\s?sets|tasks|benchmarks)\b", re.I)  # `average on 38 datasets`
 # Words of measures: of which more is better, and of which less.
 HIGHER = _terms("""
     acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel rouge1
@@ -93,7 +94,7 @@ HIGHER = _terms("""
     genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
     hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
     silhouette jaccard purity fscore fmeasure tnr95 hmean δ1 δ2 δ3 uas las jga
-    pearsons mota motp hota idf1 amota minp
+    pearsons lc mota motp hota idf1 amota minp
 """)
 LOWER = _terms("""
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
