@@ -14,8 +14,9 @@ from torch import Tensor
 from biasbed.algorithms.make import find_roles
 from biasbed.compute.optim import make_optimizer
 from biasbed.config import NetworkSettings, Optim
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.networks import Network, build, compilation, layers
+from biasbed.networks.compilation import convert_errors
 
 RATE = 1e-3
 LAYERED = Optim(
@@ -117,8 +118,10 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
     from torch._inductor import config
 
     monkeypatch.setattr(config.cpp, "cxx", ("/nowhere/g++",))
-    with pytest.raises(UsageError, match="compile=yes needs a C") as caught:
-        compilation.refuse_no_compiler("cpu")
+    network = build("resnet10", 3)
+    compilation.compile_networks(network)
+    with pytest.raises(Failure, match=r"No working C.* compiler found.*: give compile=no") as caught, convert_errors():
+        network(torch.rand(2, 3, 32, 32))
     assert "\n" not in str(caught.value)
 
 

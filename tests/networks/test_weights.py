@@ -248,7 +248,7 @@ def test_a_run_without_a_checkpoint_is_one_line(tracking: str) -> None:
     run_id = MlflowClient(tracking).create_run("0").info.run_id
     with pytest.raises(Failure) as caught:
         networks.check_init("resnet10", run_id)
-    assert str(caught.value).startswith(f"init={run_id}: the run has no best checkpoint to start from")
+    assert str(caught.value).startswith(f"init={run_id}: ")
     assert "\n" not in str(caught.value)
 
 

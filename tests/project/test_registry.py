@@ -304,7 +304,7 @@ def test_a_checkpoint_names_a_network_of_the_libraries_or_none(checkpoint: Path)
         ("transformers:somebody/net", not_fetched),
         ("open_clip:hf-hub:somebody/net", not_fetched),
         ("timm:hf-hub:one/two/three", not_fetched),
-        ("timm:local-dir:/nowhere/net", "there is no such folder"),
+        ("timm:local-dir:/nowhere/net", "timm finds no configuration there"),
         ("a.b:c", "unknown backbone"),
     ):
         torch.save({**state, "config": {**state["config"], "backbone": name}}, checkpoint)

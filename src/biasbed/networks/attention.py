@@ -12,7 +12,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from biasbed.errors import UsageError
 from biasbed.networks import hooks, resnet_parts
 
 REDUCTION = 16  # ratio of channels to hidden units, in both papers
@@ -96,12 +95,9 @@ CLASSES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}
 def insert(resnet: nn.Module, kind: str) -> None:
     """Insert a gate of this kind into every residual block of a ResNet, as the block's child module `kind`.
 
-    timm's blocks have a place for a gate called `se` themselves. Raises UsageError if the ResNet already has such
-    gates, or if the network is no ResNet.
+    timm's blocks have a place for a gate called `se` themselves. Raises UsageError if the network is no ResNet.
     """
     for block in resnet_parts.residual_blocks(resnet):
-        if getattr(block, kind, None) is not None:
-            raise UsageError(f"{type(resnet).__name__} has gates called '{kind}' already")
         norm = block.get_submodule(f"bn{len(resnet_parts.block_convs(block))}")
         gate = CLASSES[kind](len(cast(Tensor, norm.weight)))
         if not hasattr(block, kind):

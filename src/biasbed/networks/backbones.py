@@ -201,8 +201,6 @@ def resolve(name: str) -> Architecture:
 
 def _with_gates(architecture: Architecture, gates: str, name: str) -> Architecture:
     refuse_unknown(gates, resnet_parts.GATES, f"backbone={name}: there are no gates '{gates}'")
-    if not _is_resnet(architecture):
-        raise UsageError(f"backbone={name}: gates go into ResNets of basic or bottleneck blocks, as resnet50+{gates}")
     return replace(architecture, gates=gates)
 
 
@@ -352,8 +350,6 @@ def timm_config(name: str) -> Any:
             values, _, _ = load_model_config_from_path(model_libraries.folder_of(name))
         else:
             values, _, _ = load_model_config_from_hf(model_id)
-    except UsageError:
-        raise
     except Exception as error:  # each version raises its own for what is missing or out of reach
         if source == "local-dir":
             problem = f"timm finds no configuration there ({first_line(error)})"

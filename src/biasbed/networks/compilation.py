@@ -1,4 +1,4 @@
-"""Compilation of networks by torch.compile, for training steps: compiler check, seconds spent, and its errors.
+"""Compilation of networks by torch.compile, for training steps: seconds spent, and errors, as of a missing compiler.
 
 Only training steps are compiled: evaluations have batches of many sizes, each of which would be compiled. Every size is
 compiled by itself (`dynamic=False`) and random draws are PyTorch's own (`fallback_random`), so that a training that
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import Failure, first_line
 from biasbed.networks.layers import networks_in
 
 MOST_GRAPHS = 64  # of a network; a training has a batch size per stream, and a smaller last batch
@@ -44,25 +44,6 @@ def compile_networks(module: nn.Module, backend: str | Callable[..., Any] = "ind
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_GRAPHS)
     for network in networks_in(module):
         network.backbone.forward = CompiledForward(network.backbone, backend)
-
-
-def refuse_no_compiler(device: str) -> None:
-    """Raise UsageError if torch.compile has no compiler here. device: `cpu` or `cuda`."""
-    if device == "cuda":
-        from torch.utils._triton import has_triton
-
-        if not has_triton():
-            raise UsageError("compile=yes needs Triton on a GPU: install it, or give compile=no")
-        return
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        get_cpp_compiler()
-    except Exception:  # its type is private, and another one if the compiler itself fails
-        raise UsageError(
-            "compile=yes needs a C++ compiler, and there is none: install g++ or clang++ (CXX=<path> names one), or "
-            "give compile=no"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -58,15 +58,16 @@ def published_weights(name: str) -> tuple[str, ...]:
 def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published:
     """Return the model, built and loaded by its library, which downloads and caches the weights.
 
-    mean_std: mean and std that replace the weights' own. Raises UsageError if the model has no weights of that name, or
-    if those of a local folder are damaged, Failure if they can't be downloaded.
+    mean_std: mean and std that replace the weights' own. Raises UsageError if the model has no weights of that name,
+    Failure if they can't be downloaded or read.
     """
     names = published_weights(name)
     refuse_unknown(
         weights, names, f"weights={weights}: there is no such file, and '{name}' has no such published weights"
     )
     architecture = resolve(name)
-    _refuse_without_classifier(architecture, name, weights)
+    if _gives_features_only(architecture):
+        raise _no_classifier_error(name, f"named:{weights}")
     if not architecture.has_own_config:
         architecture = replace(architecture, tag=weights)
     loaders = {"timm": _load_from_timm, "torchvision": _load_from_torchvision}
@@ -77,8 +78,6 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
         raise
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
-        if model_libraries.is_folder(name.partition(":")[2]):
-            raise UsageError(f"{name}: the weights in this folder can't be read ({reason})") from None
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
     how = choose_normalisation(architecture, tag_mean_std(architecture), mean_std=mean_std)
     network = Network(loaded.backbone, how.mean, how.std)
@@ -94,7 +93,8 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     if the file does not fit.
     """
     architecture = resolve(name)
-    _refuse_without_classifier(architecture, name, str(path))
+    if _gives_features_only(architecture):
+        raise _no_classifier_error(name, str(path))
     fitted = fit_file(path, part, architecture, "weights")
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, fitted.tensors)
@@ -143,13 +143,15 @@ def _warn_of_usual_size(architecture: Architecture, path: Path, size: int) -> No
         log.warning("weights=%s: tested at %d pixels; %s expects %d: name it with its tag", path, size, name, expected)
 
 
-def _refuse_without_classifier(architecture: Architecture, name: str, weights: str) -> None:
-    """Raise UsageError for a model of an optional library that gives features and decides nothing."""
-    if not architecture.is_optional or architecture.optional_library.classes(architecture.name) is not None:
-        return
-    init = weights if Path(weights).is_file() else f"named:{weights}"
+def _gives_features_only(architecture: Architecture) -> bool:
+    """Return True for a model of an optional library that gives features and decides nothing."""
+    return architecture.is_optional and architecture.optional_library.classes(architecture.name) is None
+
+
+def _no_classifier_error(name: str, init: str) -> UsageError:
+    """Return the error for a model without a classifier. init: the setting that trains one on its features."""
     command = commands.format_command("train", {"backbone": name, "init": init, "algorithm": "probe"})
-    raise UsageError(
+    return UsageError(
         f"{name} can't be tested as it is: it gives features and has no classifier. Make one: {command} (or knn)"
     )
 
@@ -185,12 +187,7 @@ def _load_from_timm(architecture: Architecture) -> _Loaded:
     backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
     outputs = backbone.num_classes
     if not outputs:
-        init = f"named:{architecture.tag or 'default'}"
-        command = commands.format_command("train", {"backbone": f"timm:{architecture.name}", "init": init})
-        raise UsageError(
-            f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
-            f"them: {command}"
-        )
+        raise _no_classifier_error(f"timm:{architecture.name}", f"named:{architecture.tag or 'default'}")
     classes = _label_names(architecture, outputs) if architecture.has_own_config else None
     if classes is None:
         subset = infer_imagenet_subset(backbone)

@@ -85,7 +85,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, or features if the head was removed."""
-        return cast(Tensor, self.backbone(self._normalise_input(x)))
+        return cast(Tensor, self.backbone(self.normalise(x)))
 
     def features(self, x: Tensor) -> Tensor:
         """Return the input of the last linear layer [N,num_features], in training with dropout.
@@ -95,7 +95,7 @@ class Network(nn.Module):
         head = self._require_head()
         head.is_skipped = True
         try:
-            features: Tensor = self.backbone(self._normalise_input(x))
+            features: Tensor = self.backbone(self.normalise(x))
         finally:
             head.is_skipped = False
         return features.flatten(1)
@@ -125,12 +125,6 @@ class Network(nn.Module):
         if self._head is None or self.head is not None:
             return None
         return next(name for name, module in self.backbone.named_modules() if module is self._head.layer)
-
-    def _normalise_input(self, x: Tensor) -> Tensor:
-        if self.image_size is not None and x.shape[2:] != (self.image_size, self.image_size):
-            actual, size = "x".join(map(str, x.shape[2:])), self.image_size
-            raise UsageError(f"{type(self.backbone).__name__} takes images of {size}x{size} pixels, not {actual}")
-        return cast(Tensor, self.normalise(x))
 
     def _require_head(self) -> heads.Head:
         """Return the head. Raises UsageError if there is none."""

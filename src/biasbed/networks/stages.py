@@ -40,10 +40,7 @@ class MapLayout:
     grid: tuple[int, int] = (0, 0)
 
     def read(self, x: Tensor) -> Tensor:
-        """Return the map in x. Another number of tokens than the grid's, of a larger or smaller image, is a square.
-
-        Raises UsageError if such tokens do not fill a square.
-        """
+        """Return the map in x. Another number of tokens than the grid's, of a larger or smaller image, is a square."""
         if self.form == "maps":
             return x
         if self.form == "channels_last":
@@ -61,11 +58,9 @@ class MapLayout:
         return torch.cat([x[:, : self.prefix], positions], dim=1) if self.prefix else positions
 
     def _grid_of(self, tokens: int) -> tuple[int, int]:
-        side = math.isqrt(tokens)
         if tokens == self.grid[0] * self.grid[1]:
             return self.grid
-        if tokens != side**2:
-            raise UsageError(f"the {tokens} tokens of an image fill neither a grid of {self.grid} nor a square")
+        side = math.isqrt(tokens)
         return side, side
 
 
@@ -183,8 +178,6 @@ def find(backbone: nn.Module) -> Stages:
     names = {name for name, _ in backbone.named_modules()}
     stem = [backbone.get_submodule(name) for name in family.stem if name in names]
     modules = list(backbone.get_submodule(family.sequence).children())
-    if len(modules) < COUNT:
-        raise UsageError(f"{type(backbone).__name__} has {len(modules)} blocks, too few for {COUNT} stages")
     starts = _efficientnet_starts(backbone) if family.kind == "efficientnet" else _even_starts(len(modules))
     stages = [modules[start:end] for start, end in itertools.pairwise(starts)]
     return Stages(stem, list(backbone.parameters(recurse=False)), stages, _layout(backbone, family))

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.batch import at_least_fp32
-from biasbed.errors import UsageError
 from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
 
@@ -23,7 +22,6 @@ AUTHORS_WIDTH, AUTHORS_SIZE = 64, 256
 STAGES = (2, 2, 4, 1)  # VGG-19's convolutions per resolution, up to relu4_1
 TAPS = (3, 10, 17, 30)  # indices of relu1_1, relu2_1, relu3_1 and relu4_1 in the encoder
 VGG_MODULES = 53  # modules of the published encoder, of which the first 31 are used
-SMALLEST = 9  # pixels; for smaller images relu4_1 is one pixel wide and has no deviation and no reflection
 
 Moments = tuple[Tensor, Tensor]
 
@@ -62,9 +60,7 @@ class StyleTransfer(PreparedNetwork):
         return self.features(x)[-1]
 
     def features(self, x: Tensor) -> list[Tensor]:
-        """Return relu1_1, relu2_1, relu3_1 and relu4_1. Raises UsageError for images that are too small."""
-        if min(x.shape[-2:]) < SMALLEST:
-            raise UsageError(f"style transfer needs images of at least {SMALLEST} pixels, not {min(x.shape[-2:])}")
+        """Return relu1_1, relu2_1, relu3_1 and relu4_1."""
         features = []
         for number, layer in enumerate(self.encoder):
             x = layer(x)

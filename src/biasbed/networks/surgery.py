@@ -356,13 +356,10 @@ class SplitNorm:
 def norms_to_split(backbone: nn.Module) -> list[nn.Module]:
     """Return the batch norms of a network, or all norms of a network without batch norms.
 
-    Raises UsageError for networks of unknown stages, whose norms may see an image in pieces, and for one without norms.
+    Raises UsageError for networks of unknown stages, whose norms may see an image in pieces.
     """
     find(backbone)
-    norms = _find_norms(backbone)
-    if not norms:
-        raise UsageError(f"{type(backbone).__name__} has no norms that could have auxiliary ones")
-    return norms
+    return _find_norms(backbone)
 
 
 def _find_norms(backbone: nn.Module) -> list[nn.Module]:

@@ -70,10 +70,8 @@ def find_weights_file(init: str) -> Path:
         with files.atomic_file(kept) as temporary, tempfile.TemporaryDirectory() as folder:
             try:
                 shutil.copyfile(download_checkpoint(init, Path(folder)), temporary)
-            except UsageError as error:
-                raise UsageError(f"init={init}: {error}") from None
-            except Failure as failure:
-                raise Failure(f"init={init}: the run has no best checkpoint to start from: {failure}") from None
+            except (UsageError, Failure) as error:
+                raise error.with_place(f"init={init}") from None
     return kept
 
 

@@ -18,7 +18,6 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import mean_std
 from biasbed.algorithms.requests import NEEDS, StreamRequest
 from biasbed.batch import MAIN
-from biasbed.compute.device import choose_device
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.evaluation.tracked_job import TrackedJob, join_name
@@ -168,10 +167,6 @@ def refuse_settings(config: Config, algorithm: type[Algorithm]) -> None:
         raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")
     if config.keep == "none" and config.log_model:
         raise UsageError("keep=none leaves no weights to make an MLflow model of: give log_model=false as well")
-    if config.compile:
-        from biasbed.networks import compilation
-
-        compilation.refuse_no_compiler(choose_device(config.device, config.nproc).device)
 
 
 def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,20 +135,9 @@ def test_saved_and_loaded(tmp_path: Path, kind: str, network: frozen.PreparedNet
 
 HARMS: dict[str, dict[str, Any]] = {
     "no settings": {"settings": None},
-    "settings by number": {"settings": {3: 4, "size": 16}},
-    "settings of another kind": {"settings": [1]},
     "another setting": {"settings": {"size": 16, "width": 8, "depth": 3}},
-    "a size that is no number": {"settings": {"size": "large", "width": 8}},
-    "a width that is no number": {"settings": {"size": 16, "width": "x"}},
     "an impossible width": {"settings": {"size": 16, "width": -3}},
-    "origin of another kind": {"origin": 3},
-    "kind of another kind": {"kind": ["edsr"]},
     "state of another kind": {"state": [torch.zeros(1)]},
-    "state by number": {"state": {1: torch.zeros(1)}},
-    "state that is no tensor": {"state": {"head.0.weight": "x"}},
-    "state without numbers": {"state": {"head.0.weight": torch.zeros(3, device="meta")}},
-    "state that is sparse": {"state": {"head.0.weight": torch.zeros(3, 3).to_sparse()}},
-    "state that NumPy does not have": {"state": {"head.0.weight": torch.zeros(3, dtype=torch.bfloat16)}},
     "state of another network": {"state": {"x": torch.zeros(1)}},
 }
 
@@ -162,9 +150,6 @@ def test_a_file_of_anything_else_is_one_line(harm: dict[str, Any], tmp_path: Pat
     with pytest.raises(Failure, match="prepare it again") as caught:
         frozen.load(path, "edsr")
     assert len(str(caught.value).splitlines()) == 1
-    for read in (frozen.fingerprint, frozen.origin):
-        with contextlib.suppress(Failure):
-            read(path)
 
 
 def test_the_fingerprint_of_a_network_is_that_of_its_numbers(tmp_path: Path) -> None:

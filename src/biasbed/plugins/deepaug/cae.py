@@ -17,7 +17,6 @@ from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
 
 FULL_WIDTH = 64  # channels of the first layer in the authors' network
-SMALLEST = 12  # pixels; smaller images leave no map for the decoder's unpadded convolutions
 
 # The 21 convolutions in the order of the forward pass, by their names in the state dict.
 LAYERS = (

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from biasbed.data.source import Source
 from biasbed.data.transforms import keyed_randomness
-from biasbed.errors import UsageError
-from biasbed.plugins.deepaug.cae import CAE, LAYERS, SMALLEST
+from biasbed.plugins.deepaug.cae import CAE, LAYERS
 from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting
@@ -54,15 +53,13 @@ def train_cae(
 
     It minimises the squared error without a rate term, because the number of bits is fixed. Bits are rounded at random,
     as when images are distorted. On a CPU, the same options give the same weights. For `tick`, `resume` and errors, see
-    `fit`. Raises UsageError for images of less than 12 pixels.
+    `fit`.
     """
     with keyed_randomness(options.seed):
         network = CAE(options.size, options.width)
         initialise(network)
 
     def loss(images: Tensor, generator: torch.Generator) -> Tensor:
-        if images.shape[-1] < SMALLEST:
-            raise UsageError(f"the autoencoder needs images of at least {SMALLEST} pixels, not {images.shape[-1]}")
         images = images.to(device)
         latent_shape = (len(images), network.latent_channels, images.shape[2] // 4, images.shape[3] // 4)
         uniform = torch.rand(latent_shape, generator=generator, device=device)
