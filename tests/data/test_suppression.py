@@ -176,8 +176,3 @@ def test_other_images_are_refused(suppression: Suppression) -> None:
     for image in (np.zeros((8, 8, 3)), np.zeros((8, 8), np.uint8), np.zeros((8, 8, 4), np.uint8)):
         with pytest.raises(UsageError, match=rf"^{suppression.name} takes images uint8 \[H,W,3\], not "):
             suppression.apply(image, None, suppression.strengths[0])
-
-
-def test_a_grid_finer_than_the_image_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^a grid of 16 does not fit into an image of 12 pixels$"):
-        suppress(noise(12, 40), PATCH_SHUFFLE, (16,), 0, "")

@@ -178,9 +178,7 @@ def test_a_part_of_the_images_has_a_mean_error_and_says_why_it_has_no_mce(tree: 
 
 def test_the_benchmark_s_corruptions_never_validate(tree: Path) -> None:
     for name in ("imagenet_c", "imagenet_c_small"):
-        said = refusal(tree, train="imagenet", validation=name)
-        assert "imagenet_c_extra" in said
-        assert "for the test alone" in said
+        assert "for the test alone" in refusal(tree, train="imagenet", validation=name)
 
 
 def test_the_gap_of_renditions_is_200_ways_against_200_ways(tmp_path: Path) -> None:

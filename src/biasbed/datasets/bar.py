@@ -109,13 +109,7 @@ class BarSplit(Bar):
     tested = 280  # aligned images that no severity trains or validates on
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
-        share = request.severity_or(SEVERITY)
-        if share not in self.counts:
-            severities = ", ".join(f"{value:g}" for value in self.counts)
-            raise UsageError(
-                f"data.severity={share:g}: '{self.name}' is divided at {severities} % only: at others it is not said "
-                f"which of its {self.release.parts[TEST]} conflicting images train and which test"
-            )
+        share = request.severity_among(self.counts, SEVERITY, self.name)
         folder, count = self.folder(data_dir), self.counts[share]
         released = self._open_released(folder)
         needed = count.training + count.validation + count.test

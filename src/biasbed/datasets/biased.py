@@ -11,7 +11,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -66,6 +66,17 @@ class DivisionRequest:
     def severity_or(self, usual: float) -> float:
         """Return the severity in percent, by default `usual`."""
         return usual if self.severity is None else self.severity
+
+    def severity_among(self, available: Collection[float], usual: float, name: str) -> float:
+        """Return the severity in percent, by default `usual`.
+
+        available: those that the data set `name` comes in. Raises UsageError for any other.
+        """
+        severity = self.severity_or(usual)
+        if severity not in available:
+            severities = ", ".join(f"{value:g}" for value in available)
+            raise UsageError(f"data.severity={severity:g}: '{name}' is there at {severities} % only")
+        return severity
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,13 +52,9 @@ class BFFHQ(OnDisk, BiasedData):
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
-        folder, share = self.folder(data_dir), request.severity_or(SEVERITY)
+        folder = self.folder(data_dir)
         folders = self._find_severities(folder)
-        if share not in folders:
-            severities = ", ".join(f"{value:g}" for value in folders)
-            raise UsageError(
-                f"data.severity={share:g}: {folder} has {severities} % only, each in a folder <percent>pct"
-            )
+        share = request.severity_among(folders, SEVERITY, self.name)
         train = self._open_part(folder, folders[share], self.name)
         validation, test = (self._open_part(folder, part, f"{self.name}_{name}") for part, name in _BESIDE.items())
         return Division(train, validation, test, share)

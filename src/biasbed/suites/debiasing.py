@@ -10,7 +10,7 @@ Answers: How is the Align-Conflict score (AC) computed, and of which images?
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,6 @@ class Debiasing(Suite[DebiasingSettings]):
     @functools.cached_property
     def data_set(self) -> BiasedData:
         """Data set that the settings name. Raises UsageError if there is none of that name."""
-        if self.config.train == "none":
-            raise UsageError(f"the suite '{self.name}' needs train=<data set>: {', '.join(biased.DATA_SETS)}")
         data: BiasedData = biased.DATA_SETS.make(_data_set_name(self.config.train), lambda: self.data_root)
         return data
 
@@ -152,11 +150,15 @@ class Debiasing(Suite[DebiasingSettings]):
             monitor, rules = AC_SCORE, RULES
         else:
             monitor, rules = MULTI_CLASS.measures[0], tuple(rule for rule in RULES if rule not in BIAS_RULES)
+        half = parts.validation_half
+        training: dict[str, Callable[[], Source]] = {data.name: lambda: train}
+        if half is not None:
+            training[HALF] = lambda: half
         return OpenSuite(
             name=self.name,
             classes=train.classes,
             task=MULTI_CLASS,
-            training={data.name: lambda: train, HALF: functools.partial(_validation_half, parts.validation_half)},
+            training=training,
             train_name=data.name,
             train_transform=transforms.TrainingTransform(config.image_size, config.augment),
             validation=(validation,),
@@ -225,12 +227,6 @@ def _cell_suffix(data: DebiasingData) -> str:
     if data.corruption_severity != CORRUPTION:
         suffix += f"-corruption-{data.corruption_severity}"
     return suffix
-
-
-def _validation_half(half: Source | None) -> Source:
-    if half is None:
-        raise UsageError(f"'{HALF}' is there with data.halve_validation=true alone: the other half then selects")
-    return half
 
 
 def _data_set_name(train: str) -> str:

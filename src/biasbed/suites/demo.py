@@ -16,8 +16,7 @@ from biasbed.config import Config, StimuliPreprocess
 from biasbed.data import transforms
 from biasbed.data.source import MemorySource
 from biasbed.datasets.digits import CLASSES, digits
-from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MultiClass
@@ -51,10 +50,9 @@ class Demo(Suite[DemoSettings]):
     def open(self) -> OpenSuite:
         config = self.config
         train_name = {"auto": "train", "none": "none"}.get(config.train, config.train)
-        if train_name not in (*TRAINING, "none"):
-            raise UsageError(
-                f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
-            )
+        refuse_unknown(
+            train_name, (*TRAINING, "none"), f"train={config.train}: the suite 'demo' has no such training data"
+        )
         images = functools.partial(_digits, size=config.image_size)
         same_size, description = transforms.make_stimulus_transform(config.image_size, config.stimuli)
         names = choose(SETS, config.sets)

@@ -118,9 +118,6 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     @functools.cached_property
     def set_of_domains(self) -> DomainDataSet:
         """Data set of several domains. Raises UsageError if none is named, or its folder does not exist."""
-        if self.config.train in ("auto", "none"):
-            names = ", ".join(domain_data.DATA_SETS)
-            raise UsageError(f"the suite '{self.name}' needs train=<data set>: {names}, or a folder under data_dir")
         data: DomainDataSet = domain_data.DATA_SETS.make(self.config.train, lambda: self.data_root)
         return data.with_interpolation(self.config.data.interpolation)
 

@@ -23,7 +23,7 @@ from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains, unite_domains
 from biasbed.errors import MissingData, UsageError, listed
-from biasbed.settings import nearest, setting, word
+from biasbed.settings import nearest, refuse_unknown, setting, word
 from biasbed.suites.folders import ImageFolder, holds_runs, nested_remarks
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
@@ -89,14 +89,9 @@ class HoldingOut(Suite[H]):
         if config.sets not in ("auto", "all"):
             raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
         for name in config.test_domains:
-            if name not in domains:
-                if name in ("each", "pairs"):
-                    hint = "; each and pairs are for studies (benchmark, sweep)"
-                else:
-                    hint = nearest(name, domains)
-                raise UsageError(
-                    f"test_domains={','.join(config.test_domains)}: {self.folder} has no domain '{name}'{hint}"
-                )
+            refuse_unknown(
+                name, domains, f"test_domains={','.join(config.test_domains)}: {self.folder} has no domain '{name}'"
+            )
         return config.test_domains
 
     def training(self, parts: Mapping[str, Source]) -> Source:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.config import Auto, Config, Preprocess
-from biasbed.errors import UsageError
-from biasbed.settings import nearest, setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.suites.suite import OpenSuite, Suite
 from biasbed.tasks import MULTI_CLASS
 
@@ -95,8 +94,10 @@ class FileSuite(Suite[F]):
         if config.validation in self.held_out_words:
             train, rest = folders.split(images, config.val_fraction, config.seed, (images.name, "held-out"))
             return TrainingAndValidation(train, held_out(rest))
-        for evaluation_set in sets:
-            if evaluation_set.name == config.validation:
-                return TrainingAndValidation(images, evaluation_set)
-        hint = nearest(config.validation, [*self.held_out_words, *(evaluation_set.name for evaluation_set in sets)])
-        raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")
+        by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
+        refuse_unknown(
+            config.validation,
+            [*self.held_out_words, *by_name],
+            f"validation={config.validation}: there is no such evaluation set",
+        )
+        return TrainingAndValidation(images, by_name[config.validation])

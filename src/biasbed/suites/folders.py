@@ -23,7 +23,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import report_unreadable, scan
 from biasbed.datasets.base import DataSet, OwnFolder
 from biasbed.errors import UsageError, listed
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite
@@ -168,9 +168,6 @@ def _find_folder(name: str, names: Sequence[str], root: Path) -> str:
     """Return the folder with this name or identifier. Raises UsageError if there is none."""
     if name == "auto":
         raise UsageError(f"say which folder of {root} trains: train=<one of {listed(names)}>")
-    if name in names:
-        return name
-    matching = [n for n in names if record.slug(n) == name]
-    if not matching:
-        raise UsageError(f"{root} has no folder '{name}'{nearest(name, names)}")
-    return matching[0]
+    folder_of = {**{record.slug(folder): folder for folder in names}, **{folder: folder for folder in names}}
+    refuse_unknown(name, folder_of, f"{root} has no folder '{name}'")
+    return folder_of[name]

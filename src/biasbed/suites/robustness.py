@@ -23,7 +23,7 @@ from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.errors import MissingData, UsageError
 from biasbed.plugin_loader import Joined
 from biasbed.record import Derived
-from biasbed.settings import nearest, setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.suites import corruption_errors, derived
 from biasbed.suites.biasbed import OpenTests, published_copies
 from biasbed.suites.corrupted_sets import corrupted_set
@@ -156,9 +156,8 @@ class Robustness(FileSuite[RobustnessSettings]):
     def family(self) -> str:
         """Name of the data whose classes the model has: the training data, else those of the first set."""
         train, sets = self.config.train, self.config.sets
-        if train not in ("auto", "none", *TRAINING):
-            names = ", ".join(TRAINING)
-            raise UsageError(f"train={train}: the suite '{self.name}' trains on {names}{nearest(train, TRAINING)}")
+        known = ("auto", "none", *TRAINING)
+        refuse_unknown(train, known, f"train={train}: the suite '{self.name}' has no such training data")
         return _family(train, () if isinstance(sets, str) else sets)
 
     def open(self) -> OpenSuite:
@@ -269,11 +268,8 @@ class Robustness(FileSuite[RobustnessSettings]):
     def _check_validation(self) -> None:
         """Raise UsageError if `validation` names a set that is for the test alone."""
         name = self.config.validation
-        if name not in ("auto", *MAY_VALIDATE):
-            raise UsageError(
-                f"validation={name}: the suite '{self.name}' is validated on held-out training images (auto), or on "
-                f"{' or '.join(MAY_VALIDATE)}{nearest(name, MAY_VALIDATE)}; all other sets are for the test alone"
-            )
+        known = ("auto", *MAY_VALIDATE)
+        refuse_unknown(name, known, f"validation={name}: the suite '{self.name}' has all other sets for the test alone")
         if name == TRAIN_EXTRA and self.family != "imagenet":
             raise UsageError(
                 f"validation={name}: corruptions are defined for images of {imagenet_c.SIDE} x {imagenet_c.SIDE} "

@@ -284,8 +284,6 @@ class OpenSuite:
         has_own = self.train_name in self.training
         if has_own and (name in MAKERS or self.store.has_images(self.material(), name)):
             return self.store.open_images(self.material(), name, self.training[self.train_name]())
-        if self.train_name == "none":
-            raise UsageError("train=none is for testing a model: name the images that are to be trained on")
         hint = nearest(name, {*self.training, *MAKERS})
         raise UsageError(f"the suite '{self.name}' has no training data '{name}'{hint}")
 

@@ -16,7 +16,7 @@ from biasbed.data.corruptions import blur, digital, noise, spatter, weather
 from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Corruption
 from biasbed.data.corruptions.frost import photographs
 from biasbed.data.corruptions.keyed_draws import key_generator
-from biasbed.errors import UsageError
+from biasbed.settings import refuse_unknown
 
 _OF_THE_BENCHMARK = (
     *(noise.GAUSSIAN, noise.SHOT, noise.IMPULSE),
@@ -41,8 +41,7 @@ def find(name: str, frost: Path | None = None) -> Corruption:
 
     frost: folder of the photographs that frost needs; also a UsageError if one is missing.
     """
-    if name not in CORRUPTIONS:
-        raise UsageError(f"there is no corruption '{name}': {', '.join(CORRUPTIONS)}")
+    refuse_unknown(name, CORRUPTIONS, f"there is no corruption '{name}'")
     if name == weather.FROST.name and frost is not None:
         return weather.make_frost(photographs(frost))
     return CORRUPTIONS[name]

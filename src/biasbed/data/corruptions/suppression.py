@@ -27,7 +27,6 @@ from biasbed.data.corruptions.corruption import (
     whole_levels,
 )
 from biasbed.data.corruptions.keyed_draws import key_generator
-from biasbed.errors import UsageError
 
 Cue = Literal["shape", "texture", "colour"]
 GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # cells per side
@@ -139,8 +138,6 @@ def patch_rotation(image: np.ndarray, turns: np.ndarray, constants: Constants) -
 
 def _split_side(side: int, parts: int) -> np.ndarray:
     """Return sizes [parts] that differ by at most one pixel and sum to the side, as 3, 3, 2 for a side of 8."""
-    if parts > side:
-        raise UsageError(f"a grid of {parts} does not fit into an image of {side} pixels")
     sizes = np.full(parts, side // parts)
     sizes[: side % parts] += 1
     return sizes

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Literal
 
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.data import transforms
-from biasbed.errors import UsageError
 from biasbed.plugins.deepfashion.data_set import CLASSES, SHIFTS, DeepFashionRemixed
 from biasbed.record import Derived, MetricName
-from biasbed.settings import setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
@@ -65,8 +64,8 @@ class DeepFashion(FileSuite[DeepFashionSettings]):
     def open(self) -> OpenSuite:
         """Return the suite with its images open. Raises UsageError if DeepFashion2's files are missing or don't fit."""
         config, folder = self.config, DATA.folder(self.data_root)
-        if config.train not in ("auto", "none", DATA.name):
-            raise UsageError(f"train={config.train}: the suite '{self.name}' trains on {DATA.name}")
+        known = ("auto", "none", DATA.name)
+        refuse_unknown(config.train, known, f"train={config.train}: the suite '{self.name}' has no such training data")
         splits = DATA.tests(folder, config.joined)
         size = config.image_size
         test = partial(
