@@ -28,7 +28,7 @@ from biasbed.analysis.runs.duplicates import duplicate_notes, first_of_each_key
 from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, shown
-from biasbed.settings import nearest, refuse_unknown
+from biasbed.settings import refuse_unknown
 from biasbed.system.commands import format_command
 from biasbed.system.strict import parse_int, parse_json
 
@@ -360,11 +360,7 @@ def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
         raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
     present = distinct(runs, "algorithm")
     for name in names:
-        if name not in present:
-            raise UsageError(
-                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, present)}; "
-                f"to train it: {format_command('train', {'algorithm': name})}"
-            )
+        refuse_unknown(name, present, f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'")
     return [run for run in runs if run.algorithm in names]
 
 
@@ -411,8 +407,7 @@ def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: reco
         rule = protocol.default_selection if protocol.default_selection in rules else rules[0]
     if rules == [""]:  # numbers whose paper names no rule count under every rule
         return list(runs)
-    if rule not in rules:
-        raise UsageError(f"selection={rule}: these results were published under {' and '.join(rules)} only")
+    refuse_unknown(rule, rules, f"selection={rule}: these results were not published under this rule")
     chosen = group_runs(runs, "selection")[rule]
     if rule != "last_n":
         return chosen

@@ -17,7 +17,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection.pools import Candidate, Choice, Pool
 from biasbed.analysis.selection.rules import RULES, Rule, last_step
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.suites import derived
 
 Rules = Mapping[tuple[str, str], Rule]  # (hash of a protocol, cell) -> the rule made for them
@@ -50,9 +50,7 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
     Raises UsageError if the rule is unknown, or not valid for the protocol.
     """
     names = [valid for valid in rule_names(protocol) if valid in RULES]  # another version may have others
-    if name not in names:
-        advice = f"; valid: {', '.join(names)}" if name in RULES else nearest(name, names)
-        raise UsageError(f"selection={name}: this protocol has no such rule{advice}, or <file>.py:<Class> of your own")
+    refuse_unknown(name, names, f"selection={name}: this protocol has no such rule, and it is no <file>.py:<Class>")
     rule: Rule = RULES.load(name)(protocol, n)
     return rule
 

@@ -43,7 +43,6 @@ from biasbed.system import code
 from biasbed.system.files import write_whole
 
 TEMPLATE = "card.html"
-SUFFIXES = (".html", ".htm")
 PROFILE = "looks_at.csv"  # the table of the plug-in that measures cues
 RELIANCE = "reliance_"  # begins the measures of what is lost without a cue
 # Column and meaning of each measure of calibration.
@@ -152,10 +151,8 @@ class Panel(NamedTuple):
 
 
 def check_path(file: str | Path) -> Path:
-    """Return the path of a page that can be written there. Raises UsageError for another ending, or without folder."""
+    """Return the path of a page. Raises UsageError if there is no folder for it."""
     path = Path(file).expanduser()
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"report={file}: the card is a page; give a file that ends in .html")
     if not path.parent.is_dir():
         raise UsageError(f"report={file}: there is no folder {path.parent}")
     return path
@@ -172,16 +169,13 @@ class CardPage:
     tables: DecisionTables
 
     def write(self, file: str | Path) -> Path:
-        """Write the page and return its path. Raises UsageError if it can't be written there."""
+        """Write the page and return its path. Raises UsageError if there is no folder for it."""
         path = check_path(file)
         environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
         )
         environment.trim_blocks = environment.lstrip_blocks = True
-        try:
-            write_whole(path, environment.get_template(TEMPLATE).render(self.content()))
-        except OSError as error:
-            raise UsageError(f"report={file}: {error.strerror}") from None
+        write_whole(path, environment.get_template(TEMPLATE).render(self.content()))
         return path
 
     def content(self) -> dict[str, Any]:

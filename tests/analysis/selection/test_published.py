@@ -263,7 +263,7 @@ def test_the_other_rule_has_its_own_numbers(papers_uri: str) -> None:
     analysis = alone(papers_uri, "domains", selection="last")
     assert table(analysis).loc["erm", "pacs-sketch"]["mean"] == 74.8
     assert analysis.rule.label == "as published: the last epoch"
-    with pytest.raises(UsageError, match="published under best_validation and last only"):
+    with pytest.raises(UsageError, match="not published under this rule; valid: best_validation, last"):
         alone(papers_uri, "domains", selection="best_epoch")
 
 

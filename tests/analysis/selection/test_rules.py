@@ -23,7 +23,7 @@ from biasbed.analysis.selection.rules import (
     LastN,
     Rule,
 )
-from biasbed.analysis.selection.select import Missing, Selected, make_rule, rule_names, select
+from biasbed.analysis.selection.select import Missing, Selected, make_rule, select
 from biasbed.errors import Failure, UsageError
 from helpers.commands import ROOT
 
@@ -202,10 +202,7 @@ def test_auto_is_the_protocols_own_rule() -> None:
 
 def test_a_rule_that_the_protocol_does_not_have_is_refused() -> None:
     protocol = record.Protocol("s", (EDGE,), ("train",), ("val",), MONITOR, selection_rules=("best_validation",))
-    valid = ", ".join(rule_names(protocol))
-    assert valid.startswith("best_validation, last, ")
-    assert "best_epoch, best_epoch_per_run" in valid
-    with pytest.raises(UsageError, match=f"selection=last_n: this protocol has no such rule; valid: {valid}, or "):
+    with pytest.raises(UsageError, match=r"selection=last_n: this protocol has no such rule.*; did you mean 'last'"):
         make_rule("last_n", 3, protocol)
 
 

@@ -85,7 +85,6 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
         ({"ood": {"x": OTHER[0][:, :3]}}, r"ood\['x'\]: 3 classes, and `scores` has 4"),
         ({"ood": {"test": OTHER[0]}}, "'test' is the name of `scores`"),
         ({"alpha": 0}, "alpha=0: should be between 0 and 1"),
-        ({"ood": OTHER[0]}, "ood: should be a dict of scores"),
         ({"calibration": made(50, 1), "alpha": 0.01}, "calibration: 50 images; alpha=0.01 needs 99 at least"),
         ({"scores": {**NAMED, "features": TEST[0]}}, "calibration: 0 features per image, and `scores` has 4"),
         ({"ood": {"x": {"logits": OTHER[0], "features": OTHER[0]}}}, r"ood\['x'\]: 4 features per image"),

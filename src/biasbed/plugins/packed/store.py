@@ -20,7 +20,6 @@ from biasbed.data.image_store import ImageStore
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UsageError
 from biasbed.plugins.packed import index as pack_index
-from biasbed.plugins.packed.index import AGAIN
 from biasbed.plugins.packed.pack import INDEX, STORE, WHOLE, Pack
 from biasbed.system import commands, places
 
@@ -90,10 +89,7 @@ class PackStore(ImageStore):
         pack_folder = self._pack_folders.get(fingerprint)
         if pack_folder is not None:
             if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
-                pack = Pack(pack_folder)
-                if (pack.about.fingerprint, pack.about.form) != (fingerprint, self.form):
-                    raise UsageError(f"{pack_folder} is a pack of other images than its name says; {AGAIN}")
-                self._bound.append(_Bound(root, pack))
+                self._bound.append(_Bound(root, Pack(pack_folder)))
                 self._related.clear()
         elif self.form != WHOLE:
             if not all(self.find(folder, name) for name in source.ids):

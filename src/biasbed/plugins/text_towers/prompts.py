@@ -85,7 +85,7 @@ def read_class_names(setting: str, classes: Sequence[str]) -> tuple[str, ...]:
     readable name, or if the names are not as many as the classes.
     """
     if setting == SUITE:
-        return tuple(_readable_names(classes))
+        return _warn_of_doubles(_readable_names(classes))
     option = "hparams.class_names"
     content = split_typed(setting) if SEPARATOR in setting else _read_file(setting, option)
     where = _name_setting(option, setting)
@@ -97,10 +97,7 @@ def read_class_names(setting: str, classes: Sequence[str]) -> tuple[str, ...]:
     names = _require_texts(content, setting, option)
     if len(names) != len(classes):
         raise UsageError(f"{where}: has {len(names)} names, and the suite has {len(classes)} classes")
-    double = _find_doubles(names)
-    if double:
-        raise UsageError(f"{where}: two classes are called '{double[0]}', and no text tells them apart")
-    return tuple(names)
+    return _warn_of_doubles(names)
 
 
 def fill(templates: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -127,12 +124,6 @@ def _readable_names(classes: Sequence[str]) -> list[str]:
                 "with hparams.class_names=<file>, one a line in the order of the classes"
             )
         names.append(readable)
-    double = _find_doubles(names)
-    if double:
-        log.warning(
-            "classes with one name (%s) have the same prompts; hparams.class_names=<file> can tell them apart",
-            listed(double, 3),
-        )
     return names
 
 
@@ -163,5 +154,12 @@ def _name_setting(option: str, setting: str) -> str:
     return f"{option}={setting.partition(files.CHECKSUM)[0]}"
 
 
-def _find_doubles(texts: Sequence[str]) -> list[str]:
-    return [text for text, count in Counter(texts).items() if count > 1]
+def _warn_of_doubles(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of classes, with a warning about those that several classes have."""
+    double = [name for name, number in Counter(names).items() if number > 1]
+    if double:
+        log.warning(
+            "classes with one name (%s) have the same prompts; hparams.class_names=<file> can tell them apart",
+            listed(double, 3),
+        )
+    return tuple(names)

@@ -200,8 +200,6 @@ def _read_config(name: str) -> Any:
     """Return a model's configuration. Raises UsageError for a folder without one, Failure for a hub out of reach."""
     from transformers import AutoConfig
 
-    if is_folder(name) and not (Path(_name_or_folder(name)) / "config.json").is_file():
-        raise UsageError(f"backbone=transformers:{name}: the folder has no config.json")
     try:
         return AutoConfig.from_pretrained(_name_or_folder(name), trust_remote_code=False)
     except ValueError as error:  # an unknown type of model, or one with code of its own

@@ -114,8 +114,6 @@ class ZeroShot(Algorithm):
 
     def make_tokens(self) -> Tensor:
         """Return the tokens [K,T,L] of every class's T prompts, on the device."""
-        if not self.setup.classes:
-            raise UsageError(f"{type(self).__name__} needs the names of the classes")
         assert self.text is not None
         names = prompts.read_class_names(self.hparams.class_names, self.setup.classes)
         templates = prompts.read_templates(self.hparams.prompts)

@@ -158,10 +158,8 @@ def is_calibrating(images: np.ndarray) -> np.ndarray:
     """Return [N] True for the half of the images that calibrates, False for the half that is measured.
 
     Images are ranked by the SHA-256 of their names, and every second one calibrates. So the halves depend neither on
-    the order of the images nor on the model. Raises UsageError for fewer than two images.
+    the order of the images nor on the model.
     """
-    if len(images) < FEWEST:
-        raise UsageError(f"{len(images)} image can't be divided into one half that calibrates and one that is measured")
     digests = [hashlib.sha256(str(name).encode()).digest() for name in images]
     order = sorted(range(len(images)), key=digests.__getitem__)
     half = np.zeros(len(images), dtype=bool)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biasbed.api.arguments import public
-from biasbed.errors import UsageError, first_line, listed
+from biasbed.errors import UsageError, first_line
 from biasbed.evaluation import prediction_files
 from biasbed.evaluation.intervals import RESAMPLES
 from biasbed.plugins.trust import conformal, temperature
@@ -73,17 +73,12 @@ def trust(
     """
     if not 0 < alpha < 1:
         raise UsageError(f"alpha={alpha}: should be between 0 and 1")
-    if bootstrap < 1:
-        raise UsageError(f"bootstrap={bootstrap}: should be at least 1")
     inside, calibrating = _read_scores(scores, "scores"), _read_scores(calibration, "calibration")
     for images, where in ((inside, "scores"), (calibrating, "calibration")):
         if not images.is_labelled:
             raise UsageError(f"{where}: give labels, as (logits, labels)")
-    if ood is not None and (not isinstance(ood, Mapping) or TEST in ood):
-        raise UsageError(
-            f"ood: should be a dict of scores by the names of their sets, as {{'sketch': logits}}; '{TEST}' is the "
-            "name of `scores`"
-        )
+    if ood is not None and TEST in ood:
+        raise UsageError(f"ood: '{TEST}' is the name of `scores`: call the set otherwise")
     outside = {name: _read_scores(value, f"ood['{name}']") for name, value in (ood or {}).items()}
     others = {"calibration": calibrating, **{f"ood['{name}']": images for name, images in outside.items()}}
     for where, images in others.items():
@@ -190,8 +185,6 @@ def _read_scores(scores: Any, where: str) -> ScoredImages:
         return from_logits(_to_array(scores), where=where)
     for name in scores:
         refuse_unknown(name, PARTS, f"{where}: there is no part '{name}'")
-    if "logits" not in scores:
-        raise UsageError(f"{where}: has no logits; it has {listed(scores) or 'nothing'}")
     return from_logits(**{name: _to_array(part) for name, part in scores.items()}, where=where)
 
 
