@@ -156,8 +156,8 @@ class Robustness(FileSuite[RobustnessSettings]):
     def family(self) -> str:
         """Name of the data whose classes the model has: the training data, else those of the first set."""
         train, sets = self.config.train, self.config.sets
-        known = ("auto", "none", *TRAINING)
-        refuse_unknown(train, known, f"train={train}: the suite '{self.name}' has no such training data")
+        names = ("auto", "none", *TRAINING)
+        refuse_unknown(train, names, f"train={train}: the suite '{self.name}' has no such training data")
         return _family(train, () if isinstance(sets, str) else sets)
 
     def open(self) -> OpenSuite:
@@ -268,8 +268,8 @@ class Robustness(FileSuite[RobustnessSettings]):
     def _check_validation(self) -> None:
         """Raise UsageError if `validation` names a set that is for the test alone."""
         name = self.config.validation
-        known = ("auto", *MAY_VALIDATE)
-        refuse_unknown(name, known, f"validation={name}: the suite '{self.name}' has all other sets for the test alone")
+        names = ("auto", *MAY_VALIDATE)
+        refuse_unknown(name, names, f"validation={name}: the suite '{self.name}' has all other sets for the test alone")
         if name == TRAIN_EXTRA and self.family != "imagenet":
             raise UsageError(
                 f"validation={name}: corruptions are defined for images of {imagenet_c.SIDE} x {imagenet_c.SIDE} "

@@ -64,8 +64,8 @@ class DeepFashion(FileSuite[DeepFashionSettings]):
     def open(self) -> OpenSuite:
         """Return the suite with its images open. Raises UsageError if DeepFashion2's files are missing or don't fit."""
         config, folder = self.config, DATA.folder(self.data_root)
-        known = ("auto", "none", DATA.name)
-        refuse_unknown(config.train, known, f"train={config.train}: the suite '{self.name}' has no such training data")
+        names = ("auto", "none", DATA.name)
+        refuse_unknown(config.train, names, f"train={config.train}: the suite '{self.name}' has no such training data")
         splits = DATA.tests(folder, config.joined)
         size = config.image_size
         test = partial(
