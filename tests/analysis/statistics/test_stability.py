@@ -104,7 +104,7 @@ def test_a_set_that_decides_is_found() -> None:
 def test_who_may_be_first_is_judged_anew_as_the_rank_sets_are() -> None:
     """Without each set, each algorithm and each run, and at other levels."""
     scores = matrix(np.random.default_rng(1).normal([60, 61, 62, 63.5], 1.5, (9, 4)))
-    runs = {"alg3": pd.DataFrame(scores["alg3"].to_numpy() + [[-4], [4]], ["bad", "good"], scores.index)}
+    runs = {"alg3": pd.DataFrame([scores["alg3"] - 4, scores["alg3"] + 4], ["bad", "good"])}
     changed = list(stability.variants(scores, runs, {}, 0.05))
     flips, checks = stability.flips(scores, 0.05, changed)
     of_ranks = flips[flips["test"] == stability.RANK_SETS]

@@ -81,11 +81,11 @@ def test_of_several_measures_of_one_data_set_one_counts(tmp_path: Path) -> None:
 
 
 def test_columns_without_a_data_set_do_not_choose_the_measure(tmp_path: Path) -> None:
-    head = "| M | A Acc | A ECE | B Acc | B ECE | ECE | NLL |\n|---|---|---|---|---|---|---|\n"
+    head = "| M | PACS Acc | PACS ECE | VLCS Acc | VLCS ECE | ECE | NLL |\n|---|---|---|---|---|---|---|\n"
     lines = "| x | 80 | 6.5 | 70 | 4 | 5.2 | 0.3 |\n| y | 82 | 4.6 | 75 | 5 | 4.8 | 0.2 |\n"
     scores = read(head + lines, tmp_path)
-    assert scores.datasets == ["A", "B", "ECE", "NLL"]
-    assert set(scores.table.loc[scores.table["dataset"] == "A", "score"]) == {80, 82}
+    assert scores.datasets == ["PACS", "VLCS", "ECE", "NLL"]
+    assert set(scores.table.loc[scores.table["dataset"] == "PACS", "score"]) == {80, 82}
 
 
 def test_validation_beside_test_is_left_out_with_a_note(tmp_path: Path) -> None:
