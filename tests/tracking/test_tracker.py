@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from biasbed.errors import Failure
 from biasbed.system.processes import end_by_signal
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
+from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker, ends_run
 from biasbed.training.sync import send_unless_sent
 from helpers.runs import all_runs
 
@@ -247,6 +248,24 @@ def test_one_request_that_fails_at_the_end_does_not_change_how_it_ended(
     (run,) = all_runs(tracking)
     assert run.info.status == "FINISHED"
     assert tracker.folder.read_state()["sent"]
+
+
+def test_a_disk_that_is_full_when_all_is_sent_does_not_change_how_it_ended(
+    tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state = RunFolder.write_state
+
+    def write_and_fail(folder: RunFolder, state: dict[str, Any]) -> None:
+        write_state(folder, state)
+        if state.get("sent"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RunFolder, "write_state", write_and_fail)
+    with pytest.raises(Failure, match="No space left"), ends_run(tracker):
+        tracker.finish()
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert record.ERROR not in run.data.tags
 
 
 def test_a_sync_that_fails_ends_the_run_that_it_opened(

@@ -367,8 +367,11 @@ class Tracker:
         self._send_metrics(metrics)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
-        """End the run early. If the server is away, the tags and the note are sent when the work is resumed."""
-        if not self.run_id:
+        """End the run early, unless all of it was sent.
+
+        If the server is away, the tags and the note are sent when the work is resumed.
+        """
+        if not self.run_id or self.is_finished:
             return
         self._away_since = None
         tags = {name: redaction.public_message(value) for name, value in tags.items()}
