@@ -18,42 +18,17 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import layers, model_libraries, resnet_parts, small
-from biasbed.networks.form import Backbone, Form, MeanStd
+from biasbed.networks import layers, model_libraries, resnet_parts
+from biasbed.networks.form import IMAGENET, USUAL_SIZE, Backbone, Form, MeanStd
 from biasbed.networks.library_names import list_builders, list_mentioned
-from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.plugin_loader import Offered
 from biasbed.settings import nearest, refuse_unknown
 
-USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
-IMAGENET = MeanStd(IMAGENET_MEAN, IMAGENET_STD)
 
 
 # Blocks of ResNets that torchvision does not name: one per stage, for small images and quick studies.
 RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
-
-
-def _mlp(form: Form) -> Backbone:
-    size = form.image_size or USUAL_SIZE
-    network = small.MLP(form.outputs, form.channels, size, width=form.width)
-    return Backbone(network, IMAGENET.repeat(form.channels), size)
-
-
-def _simple_conv(kernel: int, form: Form) -> Backbone:
-    network = small.SimpleConv(form.outputs, form.channels, kernel, form.width)
-    return Backbone(network, IMAGENET.repeat(form.channels))
-
-
-def _mnist_convnet(form: Form) -> Backbone:
-    """Return the network of the MNIST papers, which takes images in [0,1] without normalisation."""
-    network = small.MNISTConvNet(form.outputs, form.channels, form.width)
-    return Backbone(network, MeanStd((0.0,), (1.0,)).repeat(form.channels))
-
-
-def _bagnet18(form: Form) -> Backbone:
-    network = small.BagNet18(form.outputs, form.channels, form.width)
-    return Backbone(network, IMAGENET.repeat(form.channels))
 
 
 def _own_resnet(block: str, form: Form) -> Backbone:
@@ -66,13 +41,21 @@ def _own_resnet(block: str, form: Form) -> Backbone:
     return Backbone(network, IMAGENET.repeat(form.channels))
 
 
+def _small_network(make: str, form: Form) -> Backbone:
+    """Return the network that a function of `small` makes."""
+    from biasbed.networks import small
+
+    network: Backbone = getattr(small, make)(form)
+    return network
+
+
 _OWN: Mapping[str, Callable[[Form], Backbone]] = {
     **{name: functools.partial(_own_resnet, block) for name, block in RESNETS.items()},
-    "mlp": _mlp,
-    "simple_conv": functools.partial(_simple_conv, 7),
-    "simple_conv_1x1": functools.partial(_simple_conv, 1),
-    "mnist_convnet": _mnist_convnet,
-    "bagnet18": _bagnet18,
+    "mlp": functools.partial(_small_network, "make_mlp"),
+    "simple_conv": functools.partial(_small_network, "make_simple_conv"),
+    "simple_conv_1x1": functools.partial(_small_network, "make_simple_conv_1x1"),
+    "mnist_convnet": functools.partial(_small_network, "make_mnist_convnet"),
+    "bagnet18": functools.partial(_small_network, "make_bagnet18"),
 }
 OWN: Offered[Callable[[Form], Backbone]] = Offered("backbone", _OWN)
 # Stand-ins for timm's names in a hint: listing all of them takes the import of timm.

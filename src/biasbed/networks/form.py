@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+USUAL_SIZE = 224  # pixels per side
+
 
 @dataclass(frozen=True)
 class Form:
@@ -29,6 +31,9 @@ class MeanStd(NamedTuple):
         """Return values for this number of channels: 1, 2, 3, 1, 2 from the values 1, 2, 3 for five channels."""
         mean = tuple(self.mean[channel % len(self.mean)] for channel in range(channels))
         return MeanStd(mean, tuple(self.std[channel % len(self.std)] for channel in range(channels)))
+
+
+IMAGENET = MeanStd((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Backbone(NamedTuple):

@@ -15,7 +15,6 @@ from biasbed.errors import Failure, UsageError, first_line, listed, shown
 from biasbed.networks import model_libraries, renaming
 from biasbed.networks.backbones import (
     USUAL_OUTPUTS,
-    USUAL_SIZE,
     Architecture,
     create,
     resolve,
@@ -23,7 +22,7 @@ from biasbed.networks.backbones import (
     tag_mean_std,
     timm_config,
 )
-from biasbed.networks.form import Form, MeanStd
+from biasbed.networks.form import USUAL_SIZE, Form, MeanStd
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose_normalisation
 from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights, weight_names

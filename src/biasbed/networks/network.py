@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from biasbed.errors import UsageError
 from biasbed.networks import heads
+from biasbed.networks.form import IMAGENET
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGENET_MEAN, IMAGENET_STD = IMAGENET
 
 
 def as_input(images: Tensor) -> Tensor:

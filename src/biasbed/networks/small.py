@@ -11,6 +11,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from biasbed.networks.form import IMAGENET, USUAL_SIZE, Backbone, Form, MeanStd
+
 GROUPS = 8  # groups of channels in each group norm of `MNISTConvNet`
 
 
@@ -135,3 +137,33 @@ def _blocks(sizes: Sequence[int]) -> list[SmallBlock]:
     for (channels, outputs), kernel, stride in zip(pairwise(sizes), (3, 1, 1, 1), (2, 2, 2, 1), strict=True):
         blocks += [SmallBlock(channels, outputs, kernel, stride), SmallBlock(outputs, outputs)]
     return blocks
+
+
+def make_mlp(form: Form) -> Backbone:
+    """Return an `MLP` for images of one size."""
+    size = form.image_size or USUAL_SIZE
+    network = MLP(form.outputs, form.channels, size, width=form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels), size)
+
+
+def make_simple_conv(form: Form, kernel: int = 7) -> Backbone:
+    """Return a `SimpleConv`."""
+    network = SimpleConv(form.outputs, form.channels, kernel, form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels))
+
+
+def make_simple_conv_1x1(form: Form) -> Backbone:
+    """Return a `SimpleConv` that sees single pixels."""
+    return make_simple_conv(form, kernel=1)
+
+
+def make_mnist_convnet(form: Form) -> Backbone:
+    """Return the network of the MNIST papers, which takes images in [0,1] without normalisation."""
+    network = MNISTConvNet(form.outputs, form.channels, form.width)
+    return Backbone(network, MeanStd((0.0,), (1.0,)).repeat(form.channels))
+
+
+def make_bagnet18(form: Form) -> Backbone:
+    """Return a `BagNet18`."""
+    network = BagNet18(form.outputs, form.channels, form.width)
+    return Backbone(network, IMAGENET.repeat(form.channels))

@@ -10,8 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from biasbed.networks.backbones import IMAGENET
-from biasbed.networks.form import Backbone, Form
+from biasbed.networks.form import IMAGENET, Backbone, Form
 from biasbed.networks.small import scaled
 from biasbed.plugins.text_towers.towers import ImageTower, TextTower
 
