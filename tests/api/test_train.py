@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 import biasbed
 from helpers.commands import ROOT
-from helpers.runs import all_runs, run_folders, stored
+from helpers.runs import all_runs, stored
 
 SHADES = f"{ROOT / 'tests/helpers/toy_suite.py'}:Shades"
 
@@ -34,10 +33,3 @@ def test_it_trains_as_the_command_does(tracking: str, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(run.predictions("shades_test"), biasbed.predictions(run.id, "shades_test"))
     settings = {"seed": 3, "optim": {"lr": 0.02}, "device": "cpu", "study": "mine"}
     assert biasbed.train(suite=SHADES, algorithm="erm", resume="once", **settings) == run
-
-
-def test_a_wrong_setting_is_refused_before_anything_is_created(tracking: str, tmp_path: Path) -> None:
-    with pytest.raises(biasbed.UsageError, match=r"optim\.lr=-1"):
-        biasbed.train(suite=SHADES, optim={"lr": -1})
-    assert not all_runs(tracking)
-    assert not list(run_folders(tmp_path / "home"))

@@ -104,7 +104,6 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
     ("words", "message"),
     [
         ([""], "unknown command ''; valid: main, train"),
-        (["train", "--study", "caf\udce9"], "study='caf\\udce9': has characters that no file or server takes"),
         (["train", "--data_dir", "/root/" + "x" * 300, "--suite", "folders"], "File name too long: /root/xxx"),
         (["train", "--init", "0" * 32], "run=00000000000000000000000000000000: there is no such run on sqlite:"),
         (["trane"], "unknown command 'trane'; did you mean 'train'?"),

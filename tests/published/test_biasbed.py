@@ -10,7 +10,6 @@ from mlflow import MlflowClient
 
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
-from biasbed.errors import UsageError
 from biasbed.published import BIASBED, import_runs
 from helpers.commands import ROOT
 
@@ -59,8 +58,3 @@ def test_runs_are_as_the_contract_has_them(published_uri: str) -> None:
     text = store.text(run.info.run_id, record.PROTOCOL_FILE)
     assert text is not None
     assert record.Protocol.from_json(text).hash == run.data.tags[record.PROTOCOL_HASH]
-
-
-def test_unknown_source() -> None:
-    with pytest.raises(UsageError, match="paper is called 'biasbet'; did you mean 'biasbed'"):
-        import_runs("biasbet", "sqlite:////nowhere/mlflow.db")

@@ -11,7 +11,7 @@ import shutil
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,10 +229,15 @@ def test_camera_traps_are_sorted_by_place_and_animal(
 # --- the server at its worst ------------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_is_cut_goes_on_where_it_was(server: Server, pacs: DownloadSource, data_dir: Path) -> None:
-    server.cuts = [1000, 2000]
+@pytest.mark.parametrize("ignores_ranges", [False, True])
+def test_a_connection_that_is_cut_goes_on_where_it_was(
+    ignores_ranges: bool, server: Server, pacs: DownloadSource, data_dir: Path
+) -> None:
+    """ignores_ranges: the server sends the whole file again."""
+    server.cuts, server.ignores_ranges = [1000, 2000], ignores_ranges
     download("pacs", data_dir)
-    assert [request.start for request in server.requests] == [0, 1000, 3000]
+    if not ignores_ranges:
+        assert [request.start for request in server.requests] == [0, 1000, 3000]
     assert_readable(data_dir)
 
 
@@ -258,19 +263,30 @@ def test_a_server_that_sends_nothing_more_is_asked_again(
     assert_readable(data_dir)
 
 
-def test_a_server_that_ignores_ranges_is_read_from_the_beginning(
-    server: Server, pacs: DownloadSource, data_dir: Path
+@pytest.mark.parametrize(
+    ("spoil", "is_published", "message"),
+    [
+        (lambda right: right[:-1] + b"?", True, r"is not the published file: .* bytes, sha256 \w{64}; not"),
+        (lambda right: b"<html>Quota exceeded", True, "is a page, not a file: open it in a browser"),
+        (lambda right: right[:-30], False, r"can't unpack PACS.zip"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused_and_fetched_anew(
+    spoil: Callable[[bytes], bytes],
+    is_published: bool,
+    message: str,
+    server: Server,
+    pacs: DownloadSource,
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server.ignores_ranges = True
-    server.cuts = [1000]
-    download("pacs", data_dir)
-    assert_readable(data_dir)
-
-
-def test_other_bytes_than_the_published_ones_are_refused(server: Server, pacs: DownloadSource, data_dir: Path) -> None:
+    """is_published: the file's checksum is known."""
+    if not is_published:
+        file = RemoteFile("PACS.zip", pacs.files[0].address)
+        offer(monkeypatch, pacs=DownloadSource((file,), into="PACS", strip="kfold", gives="PACS"))
     right = server.files["/PACS.zip"]
-    server.files["/PACS.zip"] = right[:-1] + b"?"
-    with pytest.raises(Failure, match=r"is not the published file: .* bytes, sha256 \w{64}; not"):
+    server.files["/PACS.zip"] = spoil(right)
+    with pytest.raises(Failure, match=message):
         download("pacs", data_dir)
     assert not (data_dir / "PACS").exists()
     server.files["/PACS.zip"] = right
@@ -286,12 +302,6 @@ def test_a_part_that_is_longer_than_the_file_is_fetched_anew(
     part.write_bytes(b"x" * (len(server.files["/PACS.zip"]) + 5))
     download("pacs", data_dir)
     assert_readable(data_dir)
-
-
-def test_a_page_in_place_of_the_file_is_refused(server: Server, pacs: DownloadSource, data_dir: Path) -> None:
-    server.files["/PACS.zip"] = b"<html>Quota exceeded"
-    with pytest.raises(Failure, match="is a page, not a file: open it in a browser"):
-        download("pacs", data_dir)
 
 
 def test_the_next_source_is_tried(
@@ -354,20 +364,6 @@ def test_an_archive_with_paths_outside_of_its_folder_writes_nothing_there(
         assert not files
         assert not Path("/tmp/outside.png").exists()
         shutil.rmtree(staging)
-
-
-def test_a_damaged_archive_is_fetched_anew(
-    server: Server, pacs: DownloadSource, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = server.files["/PACS.zip"]
-    file = RemoteFile("PACS.zip", pacs.files[0].address)
-    offer(monkeypatch, pacs=DownloadSource((file,), into="PACS", strip="kfold", gives="PACS"))
-    server.files["/PACS.zip"] = right[:-30]
-    with pytest.raises(Failure, match=r"can't unpack PACS.zip"):
-        download("pacs", data_dir)
-    server.files["/PACS.zip"] = right
-    download("pacs", data_dir)
-    assert_readable(data_dir)
 
 
 def test_an_archive_without_the_data_set_says_what_it_has(
