@@ -82,7 +82,7 @@ def read_seen(run: Run) -> Seen:
 @functools.cache  # thousands of runs have the same weights
 def _read_name(name: str) -> Seen:
     """Return what weights of this published name have seen."""
-    data = tuple(_pretrainings(re.split(r"[._:/-]", name.lower())))
+    data = tuple(_find_pretrainings(re.split(r"[._:/-]", name.lower())))
     return Seen(data, ", ".join(f"{member.kind} of {member.name}" for member in data) or UNKNOWN)
 
 
@@ -93,7 +93,7 @@ def _read_setting(said: str) -> Seen:
         kind, _, name = part.strip().partition(" of ")
         if name:
             name_parts = re.split(r"[ ._:/-]", name.lower())
-            is_known_as_web = name in WEB_NAMES or any(member.is_web for member in _pretrainings(name_parts))
+            is_known_as_web = name in WEB_NAMES or any(member.is_web for member in _find_pretrainings(name_parts))
             data.append(Pretraining("", kind, name, is_known_as_web or "web" in name_parts))
     return Seen(tuple(data), said.strip())
 
@@ -121,8 +121,8 @@ def _published_name(run: Run, start: str) -> str:
     return "" if is_file else weights
 
 
-def _pretrainings(parts: Iterable[str]) -> list[Pretraining]:
-    """Return the data that parts of a name stand for.
+def _find_pretrainings(parts: Iterable[str]) -> list[Pretraining]:
+    """Return the data that weights have seen, by the parts of their name (`in12k`, `ft`).
 
     Labels of ImageNet-1k count for self-supervised weights only if they were fine-tuned.
     """

@@ -258,7 +258,10 @@ def _explain_missing(candidate: Candidate, column: Column, steps: Sequence[int],
     if not curve:
         why = "never tested"
         if derivation is not None:
-            last_inputs = {name: [math.nan, *history.curve(name).values()][-1] for name in derivation.inputs}
+            last_inputs = {}
+            for name in derivation.inputs:
+                values = list(history.curve(name).values())
+                last_inputs[name] = values[-1] if values else math.nan
             why = derived.describe_missing(derivation, last_inputs)
     elif not steps:
         why = "no finite value"

@@ -66,4 +66,7 @@ def _as_rgb(image: Tensor) -> Tensor:
     channels = len(image)
     if channels == 1:
         return image.expand(3, -1, -1)
-    return torch.cat([image, image.new_zeros(1, *image.shape[1:])])[:3] if channels == 2 else image[:3]
+    if channels == 2:
+        blue = image.new_zeros(1, *image.shape[1:])
+        return torch.cat([image, blue])
+    return image[:3]

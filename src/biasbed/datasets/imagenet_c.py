@@ -95,8 +95,8 @@ class Corrupted(OnDisk):
         present: list[str] = []
         for name in (*self.corruptions, *self.others):
             if name in existing:
-                severities = set(scan(folder / name).folders)
-                present += [path for path in self.severities(name) if path.partition("/")[2] in severities]
+                severities = [f"{name}/{severity}" for severity in scan(folder / name).folders]
+                present += [path for path in self.severities(name) if path in severities]
         expected = list(itertools.chain.from_iterable(map(self.severities, self.corruptions)))
         missing = [path for path in expected if path not in present]
         if missing:

@@ -99,7 +99,8 @@ def resolve_weights(architecture: Architecture, init: str) -> Architecture:
         if word != "default":
             return replace(architecture, tag=word)
         usual = timm_config(architecture.tagged)
-        return replace(architecture, tag=usual.tag or "" if usual else "")
+        tag = None if usual is None else usual.tag
+        return replace(architecture, tag=tag or "")
     from torchvision import models
 
     return replace(architecture, tag=models.get_model_weights(architecture.name)[word].name)

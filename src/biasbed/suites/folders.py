@@ -136,7 +136,9 @@ def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
     with report_unreadable():
         for name in classes:
             subfolders, images, _ = scan(folder / name)
-            if images or len(subfolders) < 2 or inside not in ([], subfolders):
+            if images or len(subfolders) < 2:
+                return ()
+            if inside and inside != subfolders:
                 return ()
             inside = subfolders
     if set(inside) == set(classes):

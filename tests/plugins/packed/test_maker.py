@@ -231,29 +231,6 @@ def changed_index(index: Path, **changes: Any) -> None:
     index.write_bytes(pack_index.encode(dataclasses.replace(about, **entries), [columns]))
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "reason"),
-    [
-        ("shard", 99, "an image is in a file that the pack does not have"),
-        ("offset", 2**62, "an image is beyond the end of its file"),
-        ("height", 7, "an image has another number of pixels"),
-    ],
-)
-def test_numbers_out_of_range_are_named_and_mended(
-    data: Path, home: Path, flags: dict[str, Any], column: str, value: int, reason: str
-) -> None:
-    form = {"packed.side": 32, "packed.quality": "raw"}
-    prepare({**flags, **form})
-    index = pack_of(home, form="32-raw") / packed.INDEX
-    values = pack_index.read(index).columns[column].copy()
-    values[3] = value
-    changed_index(index, **{column: values})
-    with pytest.raises(UsageError, match=rf"damaged \({reason}\)"):
-        opened(data, home, "32-raw").fingerprint()
-    prepare({**flags, **form})
-    opened(data, home, "32-raw").fingerprint()
-
-
 def test_an_index_that_says_other_than_its_parts_is_written_anew(
     data: Path, home: Path, flags: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

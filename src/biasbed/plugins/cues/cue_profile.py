@@ -240,45 +240,57 @@ def _count_decisions(decided: Sequence[Decisions], means: Sequence[_Mean]) -> in
     return min(counts)
 
 
+class _PhotographSums(NamedTuple):
+    """Two columns for each mean, over photographs: sums of its values, and numbers of images that count."""
+
+    samples: list[np.ndarray]  # [photographs, columns] of each sample that is drawn independently
+    first_column: dict[_Mean, int]  # of a mean, among the columns of all samples; the numbers are in the next one
+
+
+def _sum_by_photograph(decided: Sequence[Decisions], means: Sequence[_Mean]) -> _PhotographSums:
+    """Return the sums that means are quotients of. Sets of the same images are one sample."""
+    samples: list[np.ndarray] = []
+    first_column: dict[_Mean, int] = {}
+    width = 0
+    for numbers in _group_by_images(decided):
+        columns: list[np.ndarray] = []
+        for number in numbers:
+            photograph = np.unique(decided[number].photograph_of_trial, return_inverse=True)[1]
+            for mean in means:
+                if mean.set == number:
+                    first_column[mean] = width + len(columns)
+                    values, counted = _values_of_mean(decided[number], mean)
+                    columns.append(np.bincount(photograph, np.where(counted, values, 0.0)))
+                    columns.append(np.bincount(photograph, counted))
+        samples.append(np.stack(columns, axis=1))
+        width += len(columns)
+    return _PhotographSums(samples, first_column)
+
+
 def _bootstrap_interval(
     decided: Sequence[Decisions], means: Sequence[_Mean], combine: Callable[[Sequence[float]], float]
 ) -> Interval:
     """Return the bootstrap interval of a function of means, over photographs.
 
-    Sets of the same images are drawn together; other sets independently. NaN if every resample has one value, or every
-    resample of one of these samples, as if no image is right: such an interval would claim that nothing is left open.
-    NaN, too, if more resamples than lie beyond one bound give no value, as a share of what is above chance has none
-    at chance: the interval then is open.
+    NaN if every resample has one value, or every resample of one sample, as if no image is right: such an interval
+    would claim that nothing is left open. NaN, too, if more resamples than lie beyond one bound give no value, as a
+    share of what is above chance has none at chance: the interval then is open.
     """
-    samples: list[np.ndarray] = []  # of each drawn sample, sums of its photographs
-    positions: dict[int, int] = {}  # of each mean, the column of its sum among all samples' columns
-    for numbers in _group_by_images(decided):
-        tables: list[np.ndarray] = []
-        for number in numbers:
-            decisions = decided[number]
-            photograph = np.unique(decisions.photograph_of_trial, return_inverse=True)[1]
-            for position, mean in enumerate(means):
-                if mean.set != number:
-                    continue
-                width = sum(sample.shape[1] for sample in samples) + len(tables)
-                positions[position] = width
-                values, counted = _values_of_mean(decisions, mean)
-                tables.append(np.bincount(photograph, np.where(counted, values, 0.0)))
-                tables.append(np.bincount(photograph, counted))
-        samples.append(np.stack(tables, axis=1))
+    samples, first_column = _sum_by_photograph(decided, means)
     if any((sample == sample[0]).all() for sample in samples):
         return NAN, NAN
+    sum_columns = [first_column[mean] for mean in means]
+    number_columns = [column + 1 for column in sum_columns]
 
-    def statistic(sums: np.ndarray) -> np.ndarray:
+    def combine_resamples(sums: np.ndarray) -> np.ndarray:
         drawn = []
         for row in sums:
-            numbers = [row[positions[position] + 1] for position in range(len(means))]
-            if all(numbers):
-                drawn.append(combine([float(row[positions[n]] / numbers[n]) for n in range(len(means))]))
+            if row[number_columns].all():
+                drawn.append(combine((row[sum_columns] / row[number_columns]).tolist()))
         values = np.array(drawn)
         return values if np.isnan(values).mean() <= (1 - LEVEL) / 2 else values[:0]
 
-    low, high = sums_interval(samples, statistic)
+    low, high = sums_interval(samples, combine_resamples)
     return (low, high) if low < high else (NAN, NAN)
 
 

@@ -57,13 +57,13 @@ def _expect(centred: np.ndarray, inverse: float) -> _Expected:
     step = max(1, CACHED // centred.shape[1])
     for start in range(0, len(centred), step):
         scores = centred[start : start + step]
-        weights = np.exp(scores * inverse)
-        sums = weights.sum(axis=1)
-        weights *= scores
-        mean = weights.sum(axis=1) / sums
-        weights *= scores
+        weighted = np.exp(scores * inverse)  # changed in place: weights, weights * scores, weights * scores**2
+        sums = weighted.sum(axis=1)
+        weighted *= scores
+        mean = weighted.sum(axis=1) / sums
+        weighted *= scores
         means[start : start + step] = mean
-        variances[start : start + step] = weights.sum(axis=1) / sums - mean**2
+        variances[start : start + step] = weighted.sum(axis=1) / sums - mean**2
     return _Expected(float(means.mean()), float(variances.mean()))
 
 
