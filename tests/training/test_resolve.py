@@ -13,7 +13,7 @@ from biasbed import algorithms, suites
 from biasbed.errors import UsageError
 from biasbed.evaluation.evaluate_model import build_config
 from biasbed.options import EvaluateOptions
-from biasbed.prepare.run import _config as prepared
+from biasbed.prepare.run import _build_suite_config as prepared
 from biasbed.suites.domains import Domains
 from biasbed.training.resolve import resolve
 from helpers.domain_tree import make_domains

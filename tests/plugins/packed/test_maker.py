@@ -32,7 +32,7 @@ from biasbed.plugins.packed import maker as packed_images
 from biasbed.plugins.packed import pack as packed
 from biasbed.plugins.packed import store as pack_store
 from biasbed.plugins.packed.store import PackStore
-from biasbed.prepare.run import _config, prepare
+from biasbed.prepare.run import _build_suite_config, prepare
 from biasbed.suites import open_suite
 from biasbed.system import files
 from helpers.commands import small_training
@@ -328,15 +328,15 @@ def test_the_suites_of_domains_read_all_parts_from_packs(data: Path, home: Path,
     shutil.move(data, data.parent / "all")
     shutil.move(data.parent / "all", data / "letters")
     chosen = {"suite": "domains", "data_dir": str(data), "train": "letters", "test_domains": "ink"}
-    expected = open_suite(_config(chosen))
+    expected = open_suite(_build_suite_config(chosen))
     images = [expected.material().load(row) for row in range(len(expected.material()))]
     prepare({"what": "packed", "processes": 1, **chosen})
     assert len(list((home / "prepared" / packed.STORE).iterdir())) == 2  # one for each domain, none for all of them
-    suite = open_suite(_config(chosen))
+    suite = open_suite(_build_suite_config(chosen))
     assert suite.fingerprint == expected.fingerprint
     remove_images(data)
     assert all(torch.equal(suite.material().load(row), image) for row, image in enumerate(images))
-    without = open_suite(_config({**chosen, "data.packed": "no"}))
+    without = open_suite(_build_suite_config({**chosen, "data.packed": "no"}))
     material = without.material()
     assert isinstance(material, FolderSource)
     assert material.images.checksum(material.root, material.ids[0]) is None
