@@ -88,7 +88,10 @@ def _reason(
     path: Sequence[str], kind: str, matches: float, num_siblings: int, paths: Mapping[int, tuple[str, ...]]
 ) -> str:
     """Return why a column is an average; empty if it is none. paths: names above the columns that are none by name."""
-    if say.COUNTED_SETS.search(path[-1]):
+    first, _, measure = path[-1].partition(" ")
+    with_measure = [plain for plain in paths.values() if plain[-1].endswith(f" {measure}")]
+    is_overall = first.lower() == "overall" and bool(measure) and len(with_measure) > 2
+    if is_overall or say.COUNTED_SETS.search(path[-1]):
         return "an average by its name"
     if num_siblings < 2:
         return ""

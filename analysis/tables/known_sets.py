@@ -101,6 +101,14 @@ KNOWN = (
         least=10,
     ),
     SetWithParts(
+        "VisDA",
+        _split_parts(
+            "plane|aeroplane bcycl|bicycle|bcycle bus car horse|hrs knife mcycl|motorcycle|mcycle person plant "
+            "sktbrd|skateboard train truck"
+        ),
+        aliases=("visda-c", "visda-2017", "visda2017"),
+    ),
+    SetWithParts(
         "MVTec",
         _split_parts(
             "bottle cable capsule carpet grid hazelnut|hazel leather metalnut|metal pill screw tile toothbrush "

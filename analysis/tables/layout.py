@@ -10,7 +10,7 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import Evidence, find_axes
 from biasbed.analysis.tables.head import Body
-from biasbed.analysis.tables.roles import COST, ParsedCells, TableColumns, are_links, is_cost
+from biasbed.analysis.tables.roles import COST, DIFFERENCE, ParsedCells, TableColumns, are_links, is_cost
 from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
 from biasbed.errors import UsageError, listed
 
@@ -63,13 +63,14 @@ def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
 
 def _refuse_other_heads(body: Body, columns: TableColumns, settings: ReaderSettings) -> None:
     """Raise UsageError for a head of measures that count in both directions, of a seed, or of a variant."""
+    has_difference = any(reason == DIFFERENCE for _, reason in columns.left_out)
     for column in columns.scores:
         head, leaf, reason = body.name(column), body.leaf(column), ""
         if "↑" in head and "↓" in head and not (settings.has_directions or settings.value_in_cell):
             reason = "has measures that count in both directions: leave it out with leave_out=, or say lower="
         elif re.fullmatch(r"(?:seed|run|fold|trial)[\s_]*\d+", leaf, re.I):
             reason = "is a seed, and no data set: say seed=columns"
-        elif say.is_ablation(leaf) and settings.rows == "auto":
+        elif settings.rows == "auto" and (say.is_ablation(leaf) or (has_difference and len(columns.scores) == 2)):
             reason = (
                 "is a variant of the methods, and no data set: say rows=datasets if all columns are methods, "
                 "rows=methods to read it as a data set, or leave_out="

@@ -96,6 +96,17 @@ def _holds_scores(cells: ParsedCells, row: int, columns: Sequence[int]) -> bool:
     return bool(are_largest) and not all(are_largest)
 
 
+def runs_of_lines(rows: Sequence[int], names: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Return the method and the run of lines like `erm (0)`, `erm (1)` beside `erm (avg)`, their mean."""
+    means = {names[row].rpartition("(")[0] for row in _means_of_lines(range(len(names)), names)}
+    runs = {}
+    for row in rows:
+        match = _LAST_BRACKET.fullmatch(names[row])
+        if match and names[row].rpartition("(")[0] in means:
+            runs[row] = (match[1], match[2])
+    return runs
+
+
 def _means_of_lines(rows: Sequence[int], names: Sequence[str]) -> set[int]:
     """Return lines like `erm (avg)` beside `erm (0)` and `erm (1)`: the means of runs."""
     split = {row: _LAST_BRACKET.fullmatch(names[row]) for row in rows}

@@ -14,8 +14,13 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 ONE_SET = "one data set"  # that the table does not name
-# Columns that are named by numbers: shares of training data, shots, numbered domains.
-_LEVEL = re.compile(r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*%", re.I)
+# Columns that are named by numbers: shares of training data, shots, numbered domains; and classes by their frequency.
+_LEVEL = re.compile(
+    r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*%|1\s*/\s*[0-9]+(?:\s*\([^()]*\))?|"
+    r"[0-9.]+[- ](?:cases?|labels?|samples|images|examples|tasks|phases?|steps|sessions|splits)|"
+    r"(?:many|med(?:ium)?|few)(?:[- ]shot)?",
+    re.I,
+)
 # Ends of names that say how a data set is used: `k-NN`, `linear probe`, `5-way 1-shot`, `(5,1)`.
 _USE = re.compile(
     r"(.*\w)\W+((?:k-?nn|linear(?:[- ]prob(?:e|ing))?|(?:full )?fine-?tun(?:ed?|ing)|zero-?shot|few-?shot|online|"
@@ -304,7 +309,7 @@ def _is_named_by_letters(name: str, shared: Set[str]) -> bool:
 def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     """Return the meanings with `PACS/Art` as a part of PACS, and `PACS-Art` if that is a known part."""
     result = []
-    split = [re.split(r"(?<!\bw)\s*[/:]\s*", meaning.dataset, maxsplit=1) for meaning in meanings]
+    split = [re.split(r"(?<!\bw)(?<!\b[0-9])\s*[/:]\s*", meaning.dataset, maxsplit=1) for meaning in meanings]
     if not any(len(parts) > 1 for parts in split):
         split = _parts_of_dashes(meanings)
     if not any(len(parts) > 1 for parts in split):

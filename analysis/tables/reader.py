@@ -166,7 +166,7 @@ class ScoreReader:
         column = self.table.columns.seed
         text = self.table.body.grid.rows[row][column] if column is not None else ""
         if is_missing(text):
-            return ""
+            return self.table.runs.get(row, "")
         return str(int(float(text))) if re.fullmatch(r"\d{1,15}\.0+", text) else text
 
 
@@ -188,7 +188,7 @@ def read_scores(table: ScoreTable, format_name: str, axes: str, is_export: bool)
     averages, note = reader.averages(), ""
     if not settings.has_directions:
         scores = turned_by_name(scores, averages, table)
-        scores, note = find_directions(scores, averages, reader.ranks(), grid.caption, grid.source)
+        scores, note = find_directions(scores, averages, reader.ranks(), table.titles, grid.source)
     scores = _without_validation(scores)
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*(score[:2] for score in scores), strict=True))
     _refuse_matrix(grid.source, methods, datasets)

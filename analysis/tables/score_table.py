@@ -9,7 +9,7 @@ from biasbed.analysis.tables import averages
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
-from biasbed.analysis.tables.lines import LeftOut, name_lines, select_lines
+from biasbed.analysis.tables.lines import LeftOut, name_lines, runs_of_lines, select_lines
 from biasbed.analysis.tables.markup import without_citation
 from biasbed.analysis.tables.meanings import ONE_SET
 from biasbed.analysis.tables.numbers import Number, resolve_brackets
@@ -35,6 +35,7 @@ class ScoreTable:
         rows = select_lines(body, cells, layout, self.line_names, settings, self.left_out)
         heads = {column: _head(body, layout, column) for column in layout.columns.scores}
         self.averages: list[int] = []  # data sets that average others; of a table with a line per score lines
+        self.runs: dict[int, str] = {}  # by line, if a further line is their mean
         self.ranks = list(layout.columns.ranks)  # columns or lines of printed ranks
         if self.is_turned:
             self.methods, self.sets = list(heads), rows
@@ -50,6 +51,9 @@ class ScoreTable:
         else:
             self.methods, self.sets, self.paths = rows, list(heads), heads
             self.names = dict(enumerate(self.line_names))
+            runs = runs_of_lines(rows, self.line_names)
+            self.names |= {row: method for row, (method, _) in runs.items()}
+            self.runs = {row: run for row, (_, run) in runs.items()}
         if self.is_long:
             self._leave_out_average_lines()
         else:
@@ -75,6 +79,13 @@ class ScoreTable:
         if self.columns.block is not None:
             path = (cells[self.columns.block], *path)
         return tuple(filter(None, path))
+
+    @property
+    def titles(self) -> str:
+        """Titles of the table, a line each, the nearest first: a measure at the end of its corner, and its caption."""
+        corner = self.body.leaf(self.name_column or 0).split()
+        measure = corner[-1] if len(corner) > 1 and say.is_metric(corner[-1]) else ""
+        return f"{measure}\n{self.body.grid.caption}".strip()
 
     @property
     def hint(self) -> str:

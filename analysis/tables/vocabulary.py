@@ -71,7 +71,7 @@ UNITS = _terms("s ms us sec secs min h mb gb kb g per page pages sample samples 
 RANKS = _terms("rank ranks ranking rang rango 排名") | POSITIONS
 GAINS = _terms("gain gains improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
-ELSEWHERE = _terms("origin report reported paper published official papernumber originalpaper")
+ELSEWHERE = _terms("origin report reported paper published official papernumber originalpaper originalwork")
 AVERAGES = _terms("""
     avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
     gemiddelde avgs means 평균 ave aver mittel median
@@ -317,7 +317,8 @@ def average_kind(name: str) -> str:
         if all(word in _AVERAGE_FILLERS for word in rest):
             return "sure" if "_" not in name else "maybe"
         return "maybe" if is_metric(name) or "_" in name else "partly"
-    return "maybe" if all(word in MAYBE_AVERAGES for word in spoken) else ""
+    is_overall = spoken[0] == "overall" and is_metric(" ".join(spoken[1:]))
+    return "maybe" if is_overall or all(word in MAYBE_AVERAGES for word in spoken) else ""
 
 
 def is_setting(name: str) -> bool:
