@@ -252,7 +252,7 @@ class SetRecord:
 
 @dataclass(frozen=True)
 class Derived:
-    """Value `<phase>/<measure>/<name>` that is computed from others of the same evaluation by `measures.derive`.
+    """Value `<phase>/<measure>/<name>` that is computed from others of the same evaluation by `derived_values.derive`.
 
     If `name` is that of a set, it may be the set's headline; any other in the phase `test` is a column of its own.
     """
@@ -260,7 +260,7 @@ class Derived:
     phase: str  # val or test
     measure: str
     name: str
-    function: str  # of `measures.FUNCTIONS`
+    function: str  # of `derived_values.FUNCTIONS`
     inputs: tuple[str, ...]  # names of metrics; derived ones stand before those that they are inputs of
     references: tuple[float, ...] = ()  # constants of the function, if it has any
     training: tuple[str, ...] = ()  # of each input the domain that must be trained on for it to count; empty: all count

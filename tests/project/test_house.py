@@ -39,6 +39,7 @@ LOOSE = {
     "settings",
     "record",
     "limits",
+    "derived_values",
     "measures",
     "redaction",
     "batch",
@@ -66,7 +67,7 @@ ROWS = (
     ("mock_imports",),
     ("settings",),
     ("limits",),
-    ("record", "measures", "redaction", "tasks"),
+    ("record", "derived_values", "measures", "redaction", "tasks"),
     ("plugin_loader",),
     ("batch", "errors", ""),
 )

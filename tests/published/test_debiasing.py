@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from biasbed import measures, record
+from biasbed import derived_values, record
 from biasbed.analysis import load
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
@@ -104,8 +104,8 @@ def test_one_aligned_accuracy_would_be_beyond_all_images(values: Mapping[str, di
 
 @pytest.mark.parametrize(("values", "expected"), [((0.5, 0.2), 0.8), ((0.99, 0.9), 1.0), ((0.1, 0.9), 0.0)])
 def test_the_mean_of_the_rest(values: tuple[float, float], expected: float) -> None:
-    assert measures.derive("remainder", values, (50.0, 50.0)) == pytest.approx(expected)
-    assert measures.derive("remainder", values, (50.0,)) is None
+    assert derived_values.derive("remainder", values, (50.0, 50.0)) == pytest.approx(expected)
+    assert derived_values.derive("remainder", values, (50.0,)) is None
 
 
 # --- imported and analysed --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from biasbed import cli, measures, record
+from biasbed import cli, derived_values, record
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.record import Derived, Protocol, SetRecord
@@ -50,10 +50,10 @@ def metrics(**accuracies: float) -> dict[str, float]:
     ],
 )
 def test_functions(function: str, inputs: list[float], references: tuple[float, ...], value: float) -> None:
-    assert measures.derive(function, inputs, references) == pytest.approx(value, abs=1e-15)
+    assert derived_values.derive(function, inputs, references) == pytest.approx(value, abs=1e-15)
     for lost in (None, NAN, math.inf):
-        assert measures.derive(function, [*inputs[:-1], lost], references) is None
-    assert measures.derive(function, [], references) is None
+        assert derived_values.derive(function, [*inputs[:-1], lost], references) is None
+    assert derived_values.derive(function, [], references) is None
 
 
 CHAIN = (of("mean", "mean", "a", "b"), of("gap", "difference", "mean", "c"), of("least", "worst", "gap", "a"))

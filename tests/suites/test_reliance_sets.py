@@ -14,7 +14,7 @@ from torch import Tensor
 pytest.importorskip("cv2", reason="OpenCV is an extra")
 
 import biasbed
-from biasbed import measures
+from biasbed import derived_values
 from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
 from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
@@ -101,10 +101,10 @@ def test_reliance_is_the_share_of_what_is_above_chance() -> None:
     )
     (chance,) = shape.references
     assert chance == pytest.approx(0.1)
-    lost = measures.derive("lost_share", [0.9, 0.5, 0.1], [0.1], higher_is_better=False)
+    lost = derived_values.derive("lost_share", [0.9, 0.5, 0.1], [0.1], higher_is_better=False)
     assert lost == pytest.approx(0.75)
-    assert measures.derive("lost_share", [0.9, 0.9], [0.1]) == pytest.approx(0)
-    assert measures.derive("lost_share", [0.1, 0.05], [0.1]) is None, "there is nothing to lose"
+    assert derived_values.derive("lost_share", [0.9, 0.9], [0.1]) == pytest.approx(0)
+    assert derived_values.derive("lost_share", [0.1, 0.05], [0.1]) is None, "there is nothing to lose"
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class PaperRow(Format):
 class DerivedMeasure(Format):
     """Description of a measure that is derived from printed ones."""
 
-    function: str = Field("", description="one of measures.FUNCTIONS")
+    function: str = Field("", description="one of derived_values.FUNCTIONS")
     of: Listed[str] = Field(
         (),
         description="measures that it is derived from, <measure>/<column> of another column; derived ones come first",

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from biasbed import measures, record
+from biasbed import derived_values, record
 from biasbed.errors import UsageError
 from biasbed.published import printed_tables, sweeps
 from biasbed.published.sweeps import SweepJob
@@ -146,7 +146,7 @@ def _list_metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRo
             if (phase, part) == ("val", "out"):
                 outs.append(value)
             yield str(name), step, job.ended, value
-        monitor = measures.derive("mean", outs)
+        monitor = derived_values.derive("mean", outs)
         yield protocol.monitor, step, job.ended, math.nan if monitor is None else monitor
         if step in job.losses:
             yield "train/loss", step, job.ended, job.losses[step]

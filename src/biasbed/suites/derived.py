@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from biasbed import measures, record
+from biasbed import derived_values, record
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
 from biasbed.settings import nearest
@@ -57,7 +57,7 @@ def derive_values(
     for declaration in declared:
         inputs = [metrics.get(name, derived.get(name)) for name in declaration.inputs_without(test_domains)]
         references = _select_references(declaration, test_domains)
-        value = measures.derive(declaration.function, inputs, references, declaration.higher_is_better)
+        value = derived_values.derive(declaration.function, inputs, references, declaration.higher_is_better)
         if value is not None:
             derived[declaration.metric] = value
     return derived
@@ -141,8 +141,8 @@ def _find_input_problem(declaration: record.Derived, available: Collection[str])
     if declaration.metric in available:
         return ", which is there without"
     function = declaration.function
-    if function not in measures.FUNCTIONS:
-        return f" by '{function}': there is no such function{nearest(function, measures.FUNCTIONS)}"
+    if function not in derived_values.FUNCTIONS:
+        return f" by '{function}': there is no such function{nearest(function, derived_values.FUNCTIONS)}"
     for name in declaration.inputs:
         if name not in available:
             return f" from {name}, which no set gives{nearest(name, available)}"

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Packages and modules whose code changes numbers. Others that a training imports are about settings, machine, records.
 ROOMS = (
     *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "plugins", "suites", "training"),
-    *("batch", "config", "measures", "tasks"),
+    *("batch", "config", "derived_values", "measures", "tasks"),
 )
 LOOP = "training/train.py"
 LEFT_OUT = ("algorithms/__init__.py", "suites/__init__.py")  # registries: another method changes no number

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed import measures, record
+from biasbed import derived_values, measures, record
 from biasbed.evaluation.decisions import (
     CUES,
     IMAGE_VALUES,
@@ -327,7 +327,7 @@ def _derived_rows(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[
 
     def combine(values: Sequence[float]) -> float:
         function, references = declaration.function, declaration.references
-        value = measures.derive(function, values, references, declaration.higher_is_better)
+        value = derived_values.derive(function, values, references, declaration.higher_is_better)
         return NAN if value is None else value
 
     value = combine(inputs)
