@@ -98,9 +98,9 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
 
 def _are_not_first(ranks: exact.Array, alpha: float) -> simulation.Verdicts:
     """Return 1 where an algorithm is shown to be worse than another, by `rank_sets` [V, K]. ranks [V, N, K]."""
-    different, place = np.unique(ranks, axis=0, return_inverse=True)  # without one run most ranks stay as they were
+    different, indices = np.unique(ranks, axis=0, return_inverse=True)  # without one run most ranks stay as they were
     signs = np.array([(sign_flips.joint_p(of_variant) < alpha).any(axis=0) for of_variant in different])
-    return signs[place.reshape(-1)].astype(np.int64)
+    return signs[indices.reshape(-1)].astype(np.int64)
 
 
 def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:

@@ -80,8 +80,12 @@ def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], l
     """
     by_set: dict[tuple[str, str], dict[str, None]] = {}
     are_measures = len({score.key for score in scores}) > 1 and all(_is_nameless(score) for score in scores)
+    named: set[tuple[str, str]] = set()
     for score in scores:
-        by_set.setdefault(_set_of(score, are_measures), {})[score.metric] = None
+        key = _set_of(score, are_measures)
+        by_set.setdefault(key, {})[score.metric] = None
+        if are_measures or not _is_nameless(score):
+            named.add(key)
     all_measures = list(dict.fromkeys(score.metric for score in scores))
     if all(len(measures) == 1 for measures in by_set.values()):
         return scores, []
@@ -94,8 +98,6 @@ def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], l
         order = [match]
     else:
         directed = {score.metric for score in scores if score.direction}
-        named = {_set_of(score, are_measures) for score in scores if are_measures or not _is_nameless(score)}
-
         def order_of(name: str) -> tuple[int, bool, int]:
             num_sets = sum(name in by_set[key] for key in named)
             return -num_sets, name not in directed, _rank_of_head(name)

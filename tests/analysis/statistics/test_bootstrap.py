@@ -99,11 +99,11 @@ def test_a_single_run_has_no_interval_on_a_set() -> None:
 
 
 def test_a_published_mean_says_how_many_runs_it_is_of() -> None:
-    """Its interval is still that of one number."""
     row = dataclasses.replace(row_from_runs(runs(num_runs=1)["a"]), mean_of=3)
     design = single_column_blocks(row.scores)
     frame = bootstrap.intervals({"a": row}, design, bootstrap.resample({"a": row}, design, 100), 0.05)
     assert set(frame["num_runs"]) == {3}
+    # The interval is still that of one number.
     assert frame.loc[frame["dataset"] != bootstrap.OVER_SETS, ["low", "high"]].isna().all(axis=None)
 
 
