@@ -140,7 +140,7 @@ def saved(config: Any, path: Path) -> Algorithm:
     ("flags", "message"),
     [
         ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
-        ({"backbone": "maxvit_t", "algorithm": "infodrop"}, "maxvit_t is no ResNet.* of timm"),
+        ({"backbone": "maxvit_t", "algorithm": "infodrop"}, "MaxVit is no ResNet.* of timm"),
         ({"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"}, "share a position embedding .rope."),
         ({"backbone": "timm:test_vit", "algorithm": "sagnet", "hparams.style_stage": "1"}, "none before stage 1"),
         ({"backbone": "timm:test_vit", "algorithm": "debiased", "hparams.multi_grid": "true"}, "multi_grid=false"),

@@ -147,7 +147,7 @@ def test_any_settings_of_a_training(flags: dict[str, str]) -> None:
 def test_any_seeds_cells_names_and_addresses(value: object, word: str) -> None:
     settled(lambda: parse_seeds(value))
     settled(lambda: expand_cells({"suite": "debiasing", "data.severity": word, "train": word}, {}))
-    settled(lambda: backbones.check_name(word))
+    settled(lambda: backbones.resolve(word))
     assert record.slug(word) == record.slug(record.slug(word)) != ""
     record.parse_metric(word)
 

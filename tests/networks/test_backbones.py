@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import Network, build, check_init, check_name
+from biasbed.networks import Network, build, check_init, resolve, skeleton, stages
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -30,16 +30,15 @@ from biasbed.networks import Network, build, check_init, check_name
 )
 def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match="unknown backbone") as caught:
-        check_name(name)
+        resolve(name)
     assert hint in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["vgg16", "timm:resnest14d", "mlp"])
 def test_every_classifier_is_known_and_no_resnet_where_one_is_needed(name: str) -> None:
-    check_name(name)
-    with pytest.raises(UsageError, match=f"backbone={name} is no ResNet of basic or bottleneck blocks"):
-        check_name(name, resnet=True)
+    with pytest.raises(UsageError, match="is no ResNet of basic or bottleneck blocks"):
+        stages.find(skeleton(resolve(name)))
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
-import pytest
 import timm
 from torchvision import models
 
-from biasbed.errors import UsageError
-from biasbed.networks import backbones, stages
-from biasbed.networks.library_names import list_builders, list_mentioned
+from biasbed.networks.library_names import list_builders
 
 
 def test_names_are_those_that_the_libraries_list() -> None:
@@ -26,16 +21,3 @@ def test_plain_resnets_are_those_of_the_libraries_file() -> None:
     assert sorted(timm_names) == sorted(timm.list_models(module="resnet"))
     assert "resnext50_32x4d" in torchvision_names
     assert {models.get_model_builder(name).__module__ for name in torchvision_names} == {models.resnet.__name__}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("library", ["torchvision", "timm"])
-def test_files_of_networks_with_stages_mention_their_class(library: str) -> None:
-    files = {file: name for name, file in list_builders(library).items()}
-    with_stages = set()
-    for name in files.values():
-        with contextlib.suppress(UsageError):
-            stages.find(backbones.skeleton(backbones.resolve(f"{library}:{name}")))
-            with_stages.add(name)
-    assert with_stages
-    assert not [name for name in with_stages if stages.CLASSES.isdisjoint(list_mentioned(library, name))]

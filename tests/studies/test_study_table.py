@@ -32,7 +32,7 @@ def test_every_table_can_be_planned(path: Path) -> None:
         words = {**table.settings, **row, "suite": table.suite, "study": table.study}
         if "model" in row:
             assert set(row) <= set(command.settings(table.suite))
-            networks.check_name(row["model"])
+            networks.resolve(row["model"])
             published = library.published_weights(row["model"])
             assert row["weights"] in published or row["weights"].startswith("weights/"), row
             continue

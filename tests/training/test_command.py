@@ -60,7 +60,10 @@ DEMO = ("train", "--suite", "demo", "--tracking", "offline")
 REFUSED_LATER: Sequence[tuple[Sequence[str], str]] = (
     ((*DEMO, "--backbone", "resnet19"), "did you mean 'resnet18'"),
     ((*DEMO, "--backbone", "timm:resnet5"), "unknown backbone 'timm:resnet5'"),
-    ((*DEMO, "--algorithm", "sagnet", "--backbone", "vgg11"), "backbone=vgg11 is no ResNet"),
+    (
+        (*DEMO, "--algorithm", "sagnet", "--backbone", "vgg11"),
+        "nothing that sagnet can be trained on",
+    ),
     ((*DEMO, "--algorithm", "coral"), "training images of several domains"),
     (("train", "--suite", "domainbed", "--train", "pacs", "--data_dir", "/nowhere"), "there is no such folder"),
     (("evaluate", "--model", "torchvision:resnet19"), "unknown backbone 'torchvision:resnet19'"),

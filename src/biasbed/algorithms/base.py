@@ -156,7 +156,6 @@ class Algorithm(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # of "domain", "bias", "index"; all other columns are None
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
-    surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`) and needs such a backbone
     maps: ClassVar[bool] = False  # acts on maps between layers, as few kinds of network have them (`networks.stages`)
     usual_backbones: ClassVar[str] = "resnet18, timm:resnet50, ..."  # for the message that refuses one
     needs_head: ClassVar[bool] = False  # uses the input of the network's last linear layer

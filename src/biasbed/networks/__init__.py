@@ -14,7 +14,6 @@ from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
     Architecture,
-    check_name,
     create,
     require_cached,
     resolve,
@@ -37,7 +36,6 @@ __all__ = [
     "as_input",
     "build",
     "check_init",
-    "check_name",
     "find_normalisation",
     "normalisation_from_json",
     "origin",

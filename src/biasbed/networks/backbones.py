@@ -20,7 +20,7 @@ from torch import nn
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import layers, model_libraries, resnet_parts
 from biasbed.networks.form import IMAGENET, USUAL_SIZE, Backbone, Form, MeanStd
-from biasbed.networks.library_names import list_builders, list_mentioned
+from biasbed.networks.library_names import list_builders
 from biasbed.plugin_loader import Offered
 from biasbed.settings import nearest, refuse_unknown
 
@@ -137,28 +137,11 @@ def split_model(model: str) -> NamedModel | None:
     return NamedModel(f"{source}:{name}", weights)
 
 
-def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
-    """Raise UsageError with the nearest valid name if a backbone is unknown. Builds and loads nothing.
-
-    resnet: accept only ResNets that methods can insert modules into. maps: refuse what surely has no stages
-    (`networks.stages`); what is left is checked once it is built.
-    """
-    architecture = resolve(name)
-    if maps and not _may_have_stages(architecture):
-        raise UsageError(
-            f"backbone={name} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or EfficientNet of "
-            "timm, and the method acts on the maps between their stages: take resnet18, timm:resnet50, ..., or another "
-            "method"
-        )
-    if resnet and not _is_resnet(architecture):
-        raise UsageError(
-            f"backbone={name} is no ResNet of basic or bottleneck blocks, and the method is inserted into one: take "
-            "resnet18, timm:resnet50, ..., or another method"
-        )
-
-
 def resolve(name: str) -> Architecture:
-    """Return the architecture with this name. Raises UsageError as `check_name` does."""
+    """Return the architecture with this name. Raises UsageError, with the nearest valid one, if there is none.
+
+    Builds and loads nothing.
+    """
     source, _, model = name.partition(":")
     if source in model_libraries.LIBRARIES:
         model_libraries.library(source).check(model)
@@ -373,26 +356,6 @@ def timm_tags(name: str) -> list[str]:
     import timm
 
     return [full.partition(".")[2] for full in timm.list_models(f"{name}.*", pretrained=True)]
-
-
-def _is_resnet(architecture: Architecture) -> bool:
-    """Return True for a ResNet of basic or bottleneck blocks."""
-    if architecture.library == "own":
-        return architecture.name in RESNETS
-    # In both libraries the file `resnet.py` holds the plain ResNets, all of basic and bottleneck blocks; ResNeSt,
-    # Res2Net and others have their own files and blocks.
-    return list_builders(architecture.library).get(architecture.name) == "resnet"
-
-
-def _may_have_stages(architecture: Architecture) -> bool:
-    """Return False for an architecture that surely has no stages (`networks.stages`)."""
-    if architecture.library in ("own", "torchvision"):
-        return _is_resnet(architecture)
-    if architecture.library != "timm" or architecture.name not in list_builders("timm"):  # of a hub or a folder
-        return True
-    from biasbed.networks import stages
-
-    return not stages.CLASSES.isdisjoint(list_mentioned("timm", architecture.name))
 
 
 def _resolve_timm(name: str) -> Architecture:

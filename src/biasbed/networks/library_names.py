@@ -23,13 +23,6 @@ def list_builders(library: str) -> Mapping[str, str]:
     return dict(sorted(names.items()))
 
 
-@functools.cache
-def list_mentioned(library: str, name: str) -> frozenset[str]:
-    """Return all words in the file of a classifier; its class and those that it extends are among them."""
-    path = _models_folder(library) / f"{list_builders(library)[name]}.py"
-    return frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-
-
 def _models_folder(library: str) -> Path:
     spec = importlib.util.find_spec(library)
     assert spec is not None

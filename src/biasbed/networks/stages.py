@@ -133,8 +133,6 @@ FAMILIES: Mapping[str, NetworkFamily] = {
     "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", ("norm_pre",)),
     "EfficientNet": NetworkFamily("efficientnet", ("conv_stem", "bn1"), "blocks", ("conv_head", "bn2")),
 }
-# Names of timm's classes whose networks can have stages. Others may have one of them in their file; none lacks them.
-CLASSES = frozenset({"ResNet", *FAMILIES})
 
 
 def family_of(backbone: nn.Module) -> NetworkFamily | None:
@@ -191,9 +189,6 @@ def _even_starts(count: int) -> list[int]:
 def _efficientnet_starts(backbone: Any) -> list[int]:
     """Return the first group of blocks of each stage and the number of groups, by the resolution that they end at."""
     last = {level["reduction"]: int(level["stage"]) for level in backbone.feature_info}  # counted from 1
-    missing = [reduction for reduction in EFFICIENTNET_REDUCTIONS if reduction not in last]
-    if missing:
-        raise UsageError(f"this EfficientNet has no maps of a {missing[0]}th of the image's side, where a stage ends")
     return [0, *(last[reduction] for reduction in EFFICIENTNET_REDUCTIONS)]
 
 

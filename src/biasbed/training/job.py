@@ -180,12 +180,12 @@ def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
 
 def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     """Raise UsageError if the method can't be trained on this backbone, with the reason."""
-    networks.check_name(config.backbone, resnet=algorithm.surgery, maps=algorithm.maps)
+    architecture = networks.resolve(config.backbone)
     has_own_check = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
     if not (has_own_check or algorithm.needs_head or algorithm.maps):
         return  # any backbone will do, and none has to be built
     try:
-        algorithm.check_backbone(config.method_settings, networks.skeleton(networks.resolve(config.backbone)))
+        algorithm.check_backbone(config.method_settings, networks.skeleton(architecture))
     except UsageError as error:
         raise UsageError(
             f"backbone={config.backbone} is nothing that {config.algorithm} can be trained on with these settings "

@@ -140,7 +140,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
     with pytest.raises(UsageError, match=r"has no classifier. Make one: .*--algorithm probe"):
         library.fetch("timm:hf-hub:somebody/tiny", "default")
     with pytest.raises(Failure, match="timm:hf-hub:somebody/other is not in this machine's cache"):
-        networks.check_name("timm:hf-hub:somebody/other")
+        networks.resolve("timm:hf-hub:somebody/other")
 
 
 # --- open_clip --------------------------------------------------------------------------------------------------------
@@ -351,5 +351,5 @@ def test_a_repository_s_code_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(UsageError, match="backbone=transformers"):
-        networks.check_name(f"transformers:{tmp_path}")
+        networks.resolve(f"transformers:{tmp_path}")
     assert not (tmp_path / "ran").exists()
