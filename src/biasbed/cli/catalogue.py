@@ -18,11 +18,13 @@ Lines = Iterator[tuple[str, str]]  # name, what it is
 
 
 def show(options: ListOptions) -> None:
-    """Print the lines that have all of the words."""
+    """Print the lines that have all of the words. Raises UsageError if there is none."""
     lines = list(KINDS[options.what]())
     needed = () if options.words == "none" else tuple(word.lower() for word in options.words)
     chosen = [(name, about) for name, about in lines if all(word in f"{name} {about}".lower() for word in needed)]
-    width = max((len(name) for name, _ in chosen), default=0)
+    if not chosen:
+        raise UsageError(f"words={','.join(needed)}: none of the {len(lines)} {options.what} has them in its line")
+    width = max(len(name) for name, _ in chosen)
     print("\n".join(f"{name:{width}}  {about}" for name, about in chosen))
 
 
