@@ -193,9 +193,9 @@ class Stream:
         done = step_of_epoch * first_count
         spans = [Span(epoch * first_size + done, min(first_count, first_size - done))]
         for count in self.counts[1:]:
-            per_epoch = last_step * count + self._scaled_count(count, last_step)
+            per_epoch = last_step * count + self._count_in_step(count, last_step)
             start = epoch * per_epoch + step_of_epoch * count
-            spans.append(Span(start, self._scaled_count(count, step_of_epoch)))
+            spans.append(Span(start, self._count_in_step(count, step_of_epoch)))
         return spans
 
     def full_spans(self, step: int) -> list[Span]:
@@ -219,8 +219,8 @@ class Stream:
         ends = list(itertools.accumulate(shares, initial=Fraction(0)))
         return [end / ends[-1] for end in ends]
 
-    def _scaled_count(self, count: int, step_of_epoch: int) -> int:
-        """Scale a part's `count` of a full batch by the share of the first part that the batch has."""
+    def _count_in_step(self, count: int, step_of_epoch: int) -> int:
+        """Return a part's number of images in a batch: `count`, or in the last batch of an epoch in proportion."""
         full, left = self.counts[0], len(self.parts[0]) - step_of_epoch * self.counts[0]
         return count if left >= full else round(count * left / full)
 

@@ -50,7 +50,7 @@ class FeatureStore:
         self.folder = folder
         self.facts = {**facts, "torch": torch.__version__}
         self.counts = FeatureCounts(0, 0)
-        self._named_network: tuple[tuple[int, ...], str] = (), ""
+        self._named_network: tuple[tuple[int, ...], str] = (), ""  # versions of the last one's tensors, its folder
         self._is_writable = True
 
     def describe(self, counts: Sequence[FeatureCounts]) -> str:
@@ -80,17 +80,20 @@ class FeatureStore:
         return features
 
     def _folder_name(self, network: Network) -> str:
-        """Return the name of the network's folder. Its weights are hashed again after any change."""
-        state = network.state_dict(keep_vars=True)
-        versions = (id(network), *(tensor._version for tensor in state.values()))
+        """Return the name of the network's folder, which is computed again only after a change of the weights."""
+        tensors = network.state_dict(keep_vars=True).values()
+        versions = (id(network), *(tensor._version for tensor in tensors))
         if versions != self._named_network[0]:
-            head = heads.find(network.backbone)
-            tensors = {name: tensor for name, tensor in state.items() if not _is_in_head(name, head)}
-            mean_std = [network.normalise.mean.flatten().tolist(), network.normalise.std.flatten().tolist()]
-            facts = {**self.facts, "weights": content_hash(tensors), "mean_std": mean_std}
-            digest = hashlib.sha256(record.canonical_json(facts).encode()).hexdigest()
-            self._named_network = versions, digest[:DIGITS]
+            self._named_network = versions, self._hash_network(network)
         return self._named_network[1]
+
+    def _hash_network(self, network: Network) -> str:
+        """Return the first digits of the SHA-256 of all that features depend on beside the images."""
+        head = heads.find(network.backbone)
+        tensors = {name: tensor for name, tensor in network.state_dict().items() if not _is_in_head(name, head)}
+        mean_std = [network.normalise.mean.flatten().tolist(), network.normalise.std.flatten().tolist()]
+        facts = {**self.facts, "weights": content_hash(tensors), "mean_std": mean_std}
+        return hashlib.sha256(record.canonical_json(facts).encode()).hexdigest()[:DIGITS]
 
     def _write(self, path: Path, features: Tensor) -> None:
         try:

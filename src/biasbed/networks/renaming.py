@@ -34,7 +34,7 @@ def translate(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, T
         if translate is not None:
             return dict(translate(dict(tensors)))
         if library.startswith("timm."):
-            return _by_timm(backbone, tensors)
+            return _translate_by_timm(backbone, tensors)
         if library.startswith("torchvision."):
             return _by_torchvision(backbone, tensors)
     except Exception:  # the library's translation may fail in any way on tensors that are not its own
@@ -49,15 +49,19 @@ def load(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     backbone.load_state_dict(state)
 
 
-def _by_timm(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Filter as timm's own loader does. Only tables of positions may change shape."""
+def _translate_by_timm(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors as timm's own loader renames and resizes them.
+
+    Only tables of positions may change shape; if others would, all tensors are returned as they are.
+    """
     translation = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
     if translation is None:
         return dict(tensors)
     result: dict[str, Tensor] = dict(translation(dict(tensors), backbone))
-    resized = [key for key, value in result.items() if key in tensors and tensors[key].shape != value.shape]
-    if any(not any(word in key for word in BY_POSITION) for key in resized):
-        return dict(tensors)
+    for key, value in result.items():
+        is_resized = key in tensors and tensors[key].shape != value.shape
+        if is_resized and not any(word in key for word in BY_POSITION):
+            return dict(tensors)
     return result
 
 

@@ -114,6 +114,7 @@ def split_typed(setting: str) -> list[str]:
 
 
 def _readable_names(classes: Sequence[str]) -> list[str]:
+    """Return the classes' names as text, those of WordNet ids from WordNet. Raises UsageError for a name of no word."""
     lemmas = wordnet_lemmas() if any(map(_WORDNET_ID.fullmatch, classes)) else {}
     names = []
     for name in classes:
