@@ -98,6 +98,7 @@ def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], l
         order = [match]
     else:
         directed = {score.metric for score in scores if score.direction}
+
         def order_of(name: str) -> tuple[int, bool, int]:
             num_sets = sum(name in by_set[key] for key in named)
             return -num_sets, name not in directed, _rank_of_head(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ _COST = re.compile(
 COST = "a setting or cost"
 RANK = "a rank"
 DIFFERENCE = "a difference to another column"
+CLOSE_MEAN = 0.002  # relative difference of a printed mean
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 LINK_WORDS = {"download", "link", "links", "here", "checkpoint", "ckpt", "log"}
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
@@ -411,7 +413,8 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     is_rank = say.has_word(leaf, say.RANKS if are_whole else say.RANKS - say.POSITIONS) and not is_measure
     if is_rank or any(map(say.is_rank, body.path(column)[:-1])):
         return RANK
-    if say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column):
+    is_harmonic = say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column)
+    if is_harmonic or (leaf == "H" and _is_harmonic_mean(cells, column)):
         return "the harmonic mean of others"
     if re.search(r"\bp[- ]?values?\b|\bstatistic$", leaf, re.I):
         return "the result of a test"
@@ -445,6 +448,16 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     if is_constant and say.has_word(leaf, say.PROPERTIES) and not say.OF_DATA.search(name):
         return "the same number in all lines"
     return ""
+
+
+def _is_harmonic_mean(cells: ParsedCells, column: int) -> bool:
+    """Return True if a column is the harmonic mean of the two before it."""
+    lines = cells.lines(range(len(cells.body.grid.rows)), [column - 2, column - 1, column])
+    for line in lines:
+        first, second, mean = line.get(column - 2, 0.0), line.get(column - 1, 0.0), line.get(column, 0.0)
+        if min(first, second) <= 0 or abs(statistics.harmonic_mean([first, second]) - mean) > CLOSE_MEAN * mean:
+            return False
+    return bool(lines)
 
 
 def _has_sibling(body: Body, column: int) -> bool:

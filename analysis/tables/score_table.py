@@ -15,7 +15,7 @@ from biasbed.analysis.tables.meanings import ONE_SET
 from biasbed.analysis.tables.numbers import Number, resolve_brackets
 from biasbed.analysis.tables.roles import ParsedCells
 from biasbed.analysis.tables.settings import COLUMNS, ReaderSettings
-from biasbed.errors import listed
+from biasbed.errors import UsageError, listed
 
 
 class ScoreTable:
@@ -122,6 +122,12 @@ class ScoreTable:
             numbers = {of_set: self.number(method, of_set) for of_set in self.sets}
             lines.append({of_set: number.value for of_set, number in numbers.items() if number is not None})
         paths = {of_set: self.paths[of_set] for of_set in self.sets}
+        are_averages = len(self.sets) > 1
+        for of_set in self.sets:
+            leaf = "".join(self.paths[of_set][-1:])
+            are_averages &= bool(say.average_kind(leaf)) and not say.is_metric(leaf)
+        if are_averages:
+            raise UsageError(f"{self.body.grid.source}: holds only averages, and not what they are averages of")
         reasons, notes = averages.find_averages(paths, lines)
         averaging = [of_set for of_set in self.sets if of_set in reasons and not self.is_kept(of_set)]
         if len(averaging) < len(self.sets):

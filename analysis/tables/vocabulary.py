@@ -59,8 +59,8 @@ VARIANTS = _terms("""
 """)
 COSTS = _terms("""
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
-    sizes latency latencies throughput throughputs fps speed memory mem vram gpu gpus epoch epochs steps step iter
-    iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
+    sizes latency latencies throughput throughputs fps speed memory mem vram cpu cpus gpu gpus epoch epochs steps step
+    iter iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
     downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
     workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
     patch coef freq gamma lambda util utilization sparsity maccs madds
@@ -119,7 +119,7 @@ _FILLERS = _terms("""
     certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal in under curve area
     eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta cal highest
     lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online offline kp
-    dp keypoint pix detok text retrieval entity
+    dp keypoint pix detok text retrieval boundary entity
     span char slot
 """)
 _EXTRA = re.compile(
@@ -162,7 +162,7 @@ MISSING = _terms(r"""
 """) | {"", "- -", "- / -", "not reported"}
 FLAGS = _terms("yes no true false ✓ ✗ √ × x -")
 # Last words of a line of a table of settings.
-LAST_OF_SETTINGS = _terms("lr epochs dropout momentum optimizer iterations warmup steps")
+LAST_OF_SETTINGS = _terms("lr epoch epochs dropout momentum optimizer iterations warmup steps")
 TWO_OF_SETTINGS = {("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("image", "size"), ("hidden", "size")}
 _OF_COST = re.compile(
     r"^number of |[(\[]\s*(?:days?|hours?|hrs?|h|mins?|minutes|s|secs?|seconds|ms|[kmg]?wh|[kmg]i?b|[tgm]?flops(?:/s)?)"
