@@ -54,7 +54,7 @@ def _refuse_other_columns(body: Body, columns: TableColumns) -> None:
             f"{body.grid.source}: the columns are numbered ({listed(names, 3)}): they are runs, and no methods; say "
             "seed=columns rows=methods, or rows=datasets if they are methods"
         )
-    if len(costs) > MANY_COSTS and len(costs) > len(names):
+    if len(costs) > MANY_COSTS and len(costs) >= len(names):
         raise UsageError(
             f"{body.grid.source}: no column says the method, and most columns are settings or costs "
             f"({listed(costs, 4)}): name it with method=, or say rows=datasets if {listed(names, 2)} are methods"
@@ -264,6 +264,7 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
         if say.has_word(name, say.PROPERTIES)
         or say.is_measure_like(name)
         or say.says(name, say.SCORES)
+        or say.SEEN_CLASSES.issuperset(say.split_words(name))
         or say.OF_SPLITS.search(name)
     ]
     if max(len(properties), len(with_arrows)) >= 0.7 * len(names):

@@ -494,7 +494,8 @@ def is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return not (say.is_metric(leaf) or say.has_word(leaf, say.CLEAR_MEASURES))
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
-    if leaf and (_COST.search(leaf) or say.letters(leaf) in ("beta", "tau", "temperature")):
+    is_unit = _COST.search(leaf) and not say.is_metric(re.sub(r"\(.*", "", leaf))  # mIoU(ms) is of several scales
+    if leaf and (is_unit or say.letters(leaf) in ("beta", "tau", "temperature")):
         return True
     filled = list(filter(None, texts))
     if say.letters(leaf) == "alpha" and len(set(filled)) < len(filled):

@@ -60,8 +60,8 @@ VARIANTS = _terms("""
 COSTS = _terms("""
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
     sizes latency latencies throughput throughputs fps speed memory mem vram cpu cpus gpu gpus epoch epochs steps step
-    iter iters iterations batch lr resolution res crop hidden layers depth tokens length samples images votes cost price
-    downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
+    iter iters iterations batch lr resolution res crop hidden layer layers depth tokens length samples images votes cost
+    price downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
     workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
     patch coef freq gamma lambda util utilization sparsity maccs madds
 """)
@@ -155,6 +155,8 @@ PROPERTIES = _terms("""
     length resolution license year type val snt wrd sub del ins corr num user users item items inter interactions
     sparsity density entities relations triples
 """)
+# Classes of a data set that were seen in training, or not: heads that are no methods.
+SEEN_CLASSES = _terms("all old new seen unseen known unknown novel")
 # Marks of a cell without a score, in small letters.
 MISSING = _terms(r"""
     - -- --- – — ― nan na n/a n.a. none null ? / \ tbd tba oom oot dnf nr n.r. missing * ... … x × n.d. nil
