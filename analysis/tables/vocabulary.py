@@ -59,11 +59,12 @@ VARIANTS = _terms("""
 """)
 COSTS = _terms("""
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
-    sizes latency latencies throughput throughputs fps speed memory mem vram cpu cpus gpu gpus epoch epochs steps step
-    iter iters iterations batch lr resolution res crop hidden layer layers depth tokens length samples images votes cost
-    price downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height
-    workers warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
-    patch coef freq gamma lambda util utilization sparsity maccs madds
+    sizes latency latencies throughput throughputs fps speed memory mem vram cpu cpus gpu gpus epoch epochs
+    steps step iter iters iterations batch lr resolution res crop hidden layer layers depth tokens length
+    samples images votes cost price downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes
+    duration dim dims dimension width height workers warmup weight momentum dropout nodes edges context
+    energy watts co2 qps parámetros parametri параметры patch coef freq gamma lambda util utilization
+    sparsity maccs madds
 """)
 TIMES = _terms("time latency runtime seconds fps speed throughput")
 POSITIONS = _terms("place position pos")  # ranks if they are whole numbers: `POS` is also a task
