@@ -61,7 +61,7 @@ def find_averages(
         has_many = len(others) >= MANY and (len(lines) > 2 or is_mean)
         if may_average and has_many and match_share(column, others, lines, close=0) > SURE_SHARE:
             leaves[column] = "the mean of the others"
-        elif begins_all and len(lines) > 1 and match_share(column, others, lines) > SURE_SHARE:
+        elif begins_all and len(lines) > 1 and match_share(column, others, lines, close=0) > SURE_SHARE:
             leaves[column] = "the mean of the others, which begin with its name"
     return leaves, notes
 

@@ -316,7 +316,10 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
         split = _numbered_parts(list(map(_dataset_of, meanings)))
     if not any(len(parts) > 1 for parts in split):
         split = [_split_use(meaning.dataset) for meaning in meanings]
-    split = list(map(_divide_brackets, split))
+    divided = list(map(_divide_brackets, split))
+    seconds = [parts[1] for parts in divided if len(parts) > 1]
+    if len(set(seconds)) == len(seconds):  # not `A (x)`, `A (y)`, `B (x)` and `B (y)`
+        split = divided
     firsts = Counter(parts[0] for parts in split)
     for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))

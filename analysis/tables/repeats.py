@@ -144,7 +144,7 @@ def _by_columns(scores: Sequence[Score], body: Body, columns: TableColumns) -> t
 def _with_words(score: Score, text: str, columns: TableColumns) -> Score:
     """Return a score with words of its line added to the name that the line has: of its method, or of its data set."""
     if columns.method is None:
-        return score._replace(dataset=f"{score.dataset} ({text})", block=score.block or score.dataset)
+        return score._replace(dataset=f"{score.dataset} ({text})")
     return score._replace(method=f"{score.method} ({text})")
 
 

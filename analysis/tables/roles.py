@@ -495,7 +495,7 @@ def is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
     is_unit = _COST.search(leaf) and not say.is_metric(re.sub(r"\(.*", "", leaf))  # mIoU(ms) is of several scales
-    if leaf and (is_unit or say.letters(leaf) in ("beta", "tau", "temperature")):
+    if leaf and (is_unit or say.letters(leaf) in ("beta", "tau", "temperature", "layer")):
         return True
     filled = list(filter(None, texts))
     if say.letters(leaf) == "alpha" and len(set(filled)) < len(filled):

@@ -125,7 +125,7 @@ class ScoreTable:
         are_averages = len(self.sets) > 1
         for of_set in self.sets:
             leaf = "".join(self.paths[of_set][-1:])
-            are_averages &= bool(say.average_kind(leaf)) and not say.is_metric(leaf)
+            are_averages &= say.average_kind(leaf) in ("sure", "partly") and not say.is_metric(leaf)
         if are_averages:
             raise UsageError(f"{self.body.grid.source}: holds only averages, and not what they are averages of")
         reasons, notes = averages.find_averages(paths, lines)

@@ -60,7 +60,7 @@ VARIANTS = _terms("""
 COSTS = _terms("""
     params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
     sizes latency latencies throughput throughputs fps speed memory mem vram cpu cpus gpu gpus epoch epochs
-    steps step iter iters iterations batch lr resolution res crop hidden layer layers depth tokens length
+    steps step iter iters iterations batch lr resolution res crop hidden layers depth tokens length
     samples images votes cost price downloads likes 大小 ep runtime wallclock hours seconds secs ms minutes
     duration dim dims dimension width height workers warmup weight momentum dropout nodes edges context
     energy watts co2 qps parámetros parametri параметры patch coef freq gamma lambda util utilization
@@ -121,7 +121,7 @@ _FILLERS = _terms("""
     eval binary norm normalized strict cosine main obs log linear probe knn box bbox mask segm tta cal highest
     lowest float int8 fp16 fp32 region si db finetune finetuned finetuning fine tune tuned tuning online offline kp
     dp keypoint pix detok text retrieval boundary entity
-    span char slot
+    span char slot ss ms
 """)
 _EXTRA = re.compile(
     r"ap_?[smlrcf]|r[12l]|[a-z]{1,9}@\d+|(?:precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+",
