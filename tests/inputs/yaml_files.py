@@ -45,7 +45,6 @@ HEAD = "suite: demo\nstudy: s\n"
 FULL = f"{HEAD}algorithms: [erm]\nseeds: 0..0\n"
 LR = "optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}"
 EVIL = "rows: {evil: {algorithm: 'evil.py:Evil'}}\nseeds: 0..0\nchosen_by: "
-MANY = ", ".join(f"r{k}: {{algorithm: erm}}" for k in range(2000))
 
 # What reads a file, by its name: words of a command.
 DOORS = {
@@ -87,7 +86,6 @@ CONTENTS = (
         f"{HEAD}{EVIL}{{study: x, objective: y, oracle: false, seeds: '5'}}",
         "name it",
     ),
-    ("table", "too many runs", f"{HEAD}seeds: 0..9999\nrows: {{{MANY}}}", "are 20,000,000 runs, more than 100,000"),
 )
 
 

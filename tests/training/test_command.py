@@ -70,6 +70,7 @@ REFUSED_LATER: Sequence[tuple[Sequence[str], str]] = (
     (("benchmark", "--algorithms", "infodrop", "--hparams.droprate", "1"), "did you mean 'hparams.drop_rate'"),
     (("benchmark", "--algorithms", "coral"), "training images of several domains"),
     (("sweep", "--algorithms", "coral"), "training images of several domains"),
+    (grouped.words("knn", "--hparams.k", "49"), "hparams.k=49: there are only 48 training images"),
     (grouped.words(*ON_SHADES["probe"], "--average", "sma"), "average_from=100: the training has 1 steps"),
     (grouped.words("rebias", "--batch_size", "3"), "takes 4 images or more in a step, and the first one has 3"),
     ((*DEMO, "--algorithm", "helpers.toys:Coupled", "--accumulate", "2"), "a loss of helpers.toys:Coupled depends on"),

@@ -14,6 +14,7 @@ from biasbed.algorithms.base import Setup, TrainData
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.errors import UsageError
 from biasbed.settings import setting
 
 PART = 2**16  # training images whose similarities are computed together
@@ -44,6 +45,8 @@ class KNN(ERM):
         self.num_features = self.network.num_features  # refuses networks without a head
 
     def on_train_data(self, data: TrainData) -> None:
+        if self.hparams.k > data.num_examples:
+            raise UsageError(f"hparams.k={self.hparams.k}: there are only {data.num_examples} training images")
         dtype = next(self.network.parameters()).dtype
         self.register_buffer("bank", torch.zeros(data.num_examples, self.num_features, dtype=dtype))
         self.register_buffer("labels", torch.zeros(data.num_examples, dtype=torch.int64))

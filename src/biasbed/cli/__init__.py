@@ -332,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shorten_warnings()
         if not typed:
             print(_overview())
-            return UsageError.exit_code
+            raise UsageError("no command was given")
         if typed[0] in ("-h", "--help", "--version"):
             print(f"biasbed {__version__}" if typed[0] == "--version" else _overview())
             return 0

@@ -101,8 +101,8 @@ def find_runs(tracking_uri: str, **tags: str) -> list[Any]:
 
 def find_by_client(tracking_uri: str, tags: Mapping[str, str]) -> list[Any]:
     """Return the active runs of all experiments with these tags, in the order of their start."""
-    client = writer(tracking_uri)
     with guarded(tracking_uri):
+        client = writer(tracking_uri)
         experiments = list_experiments(client)
         if not experiments:
             return []
