@@ -42,6 +42,8 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         return _said(False, "as the head of the first column says")
     if head in say.METHODS and head != "name":
         return _said(True, "as the head of the first column says")
+    if evidence.columns and all(say.letters(name.partition(" ")[0]) in say.DATASETS for name in evidence.columns):
+        return _said(True, "as the head above the columns says")
     if evidence.averages_columns != evidence.averages_rows:
         return _said(evidence.averages_columns, "as the average shows")
     if say.is_variant(evidence.head) and _by_measures(evidence):  # pretraining on some data, and its measures

@@ -16,7 +16,7 @@ from biasbed.settings import nearest
 ONE_SET = "one data set"  # that the table does not name
 # Columns that are named by numbers: shares of training data, shots, numbered domains; and classes by their frequency.
 _LEVEL = re.compile(
-    r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*%|1\s*/\s*[0-9]+(?:\s*\([^()]*\))?|"
+    r"[a-zε]\s*=\s*[0-9.]+(?:/[0-9]+)?|[0-9.]+\s*%|1\s*/\s*[0-9]+(?:\s*\([^()]*\))?|"
     r"[0-9.]+[- ](?:cases?|labels?|samples|images|examples|tasks|phases?|steps|sessions|splits)|"
     r"(?:many|med(?:ium)?|few)(?:[- ]shot)?",
     re.I,

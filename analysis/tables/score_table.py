@@ -84,7 +84,7 @@ class ScoreTable:
     def titles(self) -> str:
         """Titles of the table, a line each, the nearest first: a measure at the end of its corner, and its caption."""
         corner = self.body.leaf(self.name_column or 0).split()
-        measure = corner[-1] if len(corner) > 1 and say.is_metric(corner[-1]) else ""
+        measure = corner[-1] if corner and say.is_metric(corner[-1]) else ""
         return f"{measure}\n{self.body.grid.caption}".strip()
 
     @property

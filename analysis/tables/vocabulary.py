@@ -95,7 +95,7 @@ HIGHER = _terms("""
     genauigkeit exactitud precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr
     hter95 harmonic sdr sdri snr snri sisnr sisdr sisdri pesq stoi acc1 acc5 gps gpsm nds success sr spl cka
     silhouette jaccard purity fscore fmeasure tnr95 hmean δ1 δ2 δ3 uas las jga
-    pearsons lc mota motp hota idf1 amota minp
+    pearsons anmi lc mota motp hota idf1 amota minp
 """)
 LOWER = _terms("""
     error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency runtime
