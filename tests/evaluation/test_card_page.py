@@ -150,10 +150,12 @@ def test_the_published_errors_under_corruptions_have_the_published_mean() -> Non
     assert sum(errors) / 15 == pytest.approx(0.767, abs=0.0035)  # printed mCE, of errors before rounding
 
 
-def test_a_page_without_a_folder_is_refused_before_the_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = f"--report={tmp_path / 'none' / 'card.html'}"
-    assert cli.main(["evaluate", "--model=timm:resnet18", "--suite=demo", report]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+@pytest.mark.parametrize(("file", "problem"), [("card.pdf", "ends in .html"), ("none/card.html", "there is no folder")])
+def test_a_page_that_can_t_be_written_is_refused_before_the_test(
+    file: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", "--model=timm:resnet18", "--suite=demo", f"--report={tmp_path / file}"]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_recorded_decisions_have_no_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

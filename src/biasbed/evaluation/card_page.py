@@ -43,6 +43,7 @@ from biasbed.system import code
 from biasbed.system.files import write_whole
 
 TEMPLATE = "card.html"
+SUFFIXES = (".html", ".htm")
 PROFILE = "looks_at.csv"  # the table of the plug-in that measures cues
 RELIANCE = "reliance_"  # begins the measures of what is lost without a cue
 # Column and meaning of each measure of calibration.
@@ -151,8 +152,10 @@ class Panel(NamedTuple):
 
 
 def check_path(file: str | Path) -> Path:
-    """Return the path of a page. Raises UsageError if there is no folder for it."""
+    """Return the path of a page that can be written there. Raises UsageError for another ending, or without folder."""
     path = Path(file).expanduser()
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"report={file}: the card is a page; give a file that ends in .html")
     if not path.parent.is_dir():
         raise UsageError(f"report={file}: there is no folder {path.parent}")
     return path

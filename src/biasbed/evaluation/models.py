@@ -213,6 +213,8 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
             raise UsageError(f"model={model}: a checkpoint of biasbed is tested whole; give model={path}")
         return _load_checkpoint(path, named)
     if is_library:
+        if named != "auto":
+            raise UsageError(f"algorithm={named}: {model} was trained with no method of yours")
         return _load_library_model(model, weights, mean_std)
     if is_run_id(model):
         from biasbed.tracking.server import download_checkpoint

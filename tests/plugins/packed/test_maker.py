@@ -256,6 +256,19 @@ def test_a_source_that_changed_is_read_from_its_files(
     assert torch.equal(source.load(6), open_folder(data / "photo", "photo").load(6))
 
 
+def test_two_images_of_one_name_are_refused(data: Path, home: Path, flags: dict[str, Any]) -> None:
+    """Each would be read as the other."""
+    prepare(flags)
+    about, columns = pack_index.read(pack_of(home) / packed.INDEX)
+    with pytest.raises(UsageError, match="two images of 'photo' have the same name"):
+        pack_index.encode(about, [{**columns, "key": np.zeros_like(columns["key"])}])
+
+
+def test_a_suite_without_files_is_refused(flags: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="the suite 'demo' computes its images: there are no files to pack"):
+        prepare({"what": "packed", "suite": "demo"})
+
+
 # --- packing that is disturbed ----------------------------------------------------------------------------------------
 
 
@@ -293,6 +306,12 @@ def test_packing_that_was_killed_continues(data: Path, home: Path, flags: dict[s
 def test_a_full_disk_is_said_in_a_line(
     flags: dict[str, Any], home: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    usage = shutil._ntuple_diskusage(10**9, 10**9 - 10, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(UsageError, match=r"take about .* GiB, and .* has 0.0 GiB left: prepared_dir= elsewhere"):
+            prepare(flags)
+
     def refuse(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

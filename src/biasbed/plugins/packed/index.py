@@ -70,9 +70,12 @@ def name_key(name: str) -> int:
 
 
 def encode(about: About, parts: Sequence[Mapping[str, np.ndarray]]) -> bytes:
-    """Return the index of images. parts: columns of each Parquet file's images."""
+    """Return the index of images. parts: columns of each Parquet file's images. Raises UsageError for a key twice."""
     columns = {name: np.concatenate([part[name] for part in parts]).astype(kind) for name, kind in COLUMNS.items()}
     order = np.argsort(columns["key"], kind="stable")
+    keys = columns["key"][order]
+    if (keys[1:] == keys[:-1]).any():
+        raise UsageError(f"two images of '{about.source}' have the same name, or the same hash of 64 bits")
     text = record.canonical_json({**vars(about), "shards": [list(shard) for shard in about.shards]}).encode()
     body = len(text).to_bytes(8, "little") + text.ljust(_padded_length(len(text)))
     body += b"".join(column[order].tobytes() for column in columns.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -76,9 +77,15 @@ class PackedImages(Maker[PackedOptions]):
     Settings = PackedOptions
 
     def run(self) -> Path:
-        """Pack each source that is not packed yet, and check those that are; return the folder of all packs."""
+        """Pack each source that is not packed yet, and check those that are; return the folder of all packs.
+
+        Raises UsageError if the suite has no image files or the disk is too small.
+        """
         store = places.prepared_home(self.config.prepared_dir) / packed.STORE
-        for fingerprint, source in self._sources().items():
+        sources = self._sources()
+        if not sources:
+            raise UsageError(f"the suite '{self.config.suite}' computes its images: there are no files to pack")
+        for fingerprint, source in sources.items():
             folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
             with exclusive(folder, "packed"):
                 processes = self.options.count_processes("cpu")
@@ -121,12 +128,25 @@ def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm,
     if damage:
         print(f"warning: damaged: {listed(damage, 5)}; packed again now", file=sys.stderr)
     index.unlink(missing_ok=True)
+    _refuse_full_disk(work)
     with ProgressBar(len(work.names), "shard") as bar:
         problems = make_images(work, processes, bar)
     if problems:
         raise Failure(next(iter(problems.values())))
     pack_index.write(index, work.index())
     print(f"done: {len(source):,} images in {len(work.names)} files in {folder}", file=sys.stderr)
+
+
+def _refuse_full_disk(work: Packing) -> None:
+    """Raise UsageError if the missing shards take more than the free disk space, as estimated."""
+    rows = [work.rows(shard) for shard in range(len(work.names)) if not work.is_there(shard)]
+    needed = sum(work.image_bytes * len(chosen) for chosen in rows)
+    free = shutil.disk_usage(work.folder).free
+    if needed > free:
+        raise UsageError(
+            f"the packed images of '{work.source.name}' take about {needed / 2**30:.1f} GiB, and {work.folder} has "
+            f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere"
+        )
 
 
 def _drop_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
