@@ -25,7 +25,7 @@ def methods(find):
     for name in algorithms.REGISTRY:
         method = find(algorithms.REGISTRY, name)
         needs = sorted(method.needs(method.HParams()))
-        yield name, [*declarations(method, "HParams"), needs, method.surgery, sorted(method.tasks), method.requires]
+        yield name, [*declarations(method, "HParams"), needs, sorted(method.tasks), method.requires]
 
 def all_suites(find):
     for name in suites.REGISTRY:
