@@ -156,7 +156,7 @@ class Overturned:
         return self.before not in (stability.SAME, stability.NOT_SHOWN, stability.MAY_BE_FIRST)
 
 
-def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
+def overturned_conclusions(flips: pd.DataFrame, setting: str) -> list[Overturned]:
     """Return the conclusions of a setting that some change overturns, those that claim a difference first.
 
     flips: sensitivity.csv.
@@ -191,12 +191,12 @@ def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str
     return round(analysis.pairwise.lead(comparison.setting, better, worse), DIGITS) + 0.0
 
 
-def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:
-    """Return the claims that no change overturned: after each, the same test still puts the same one first."""
-    flips = overturned(analysis.pairwise.stability.flips, comparison.setting)
-    shaky = {(flip.test, frozenset((flip.a, flip.b))) for flip in flips}
+def surviving_claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
+    """Return the claims that hold after every change that was tried, such as without a set, an algorithm or a run."""
+    flips = overturned_conclusions(analysis.pairwise.stability.flips, comparison.setting)
+    lost = {(flip.test, frozenset((flip.a, flip.b))) for flip in flips}
     all_claims = claims(analysis, comparison)
-    return [claim for claim in all_claims if (claim.test, frozenset((claim.better, claim.worse))) not in shaky]
+    return [claim for claim in all_claims if (claim.test, frozenset((claim.better, claim.worse))) not in lost]
 
 
 def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:

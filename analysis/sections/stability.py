@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import Links, ReportTable, TableColumn, count_cell, make_table, prepared, text
-from biasbed.analysis.report.verdicts import Overturned, overturned
+from biasbed.analysis.report.verdicts import Overturned, overturned_conclusions
 from biasbed.analysis.report.wording import TEST_NAMES, count, listing
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, ForSets, Section, Sentences, ShownPart, Unfolding
@@ -110,7 +110,7 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     if not len(tests):
         return ""
     tried = list_changes(analysis, comparison, tests)
-    flips = overturned(data.flips, comparison.setting)
+    flips = overturned_conclusions(data.flips, comparison.setting)
     if not flips:
         return f"Every conclusion survives all that was tried: {tried}."
     differ = sum(flip.positive for flip in flips)
@@ -132,7 +132,7 @@ def _describe_outcome(analysis: Analysis, conclusion: Overturned, outcome: str) 
 def make_flip_table(analysis: Analysis, comparison: RankTests) -> ReportTable | None:
     """Return every conclusion that some change overturns, with the changes; None without any."""
     records = []
-    for conclusion in overturned(analysis.data(STABILITY).flips, comparison.setting):
+    for conclusion in overturned_conclusions(analysis.data(STABILITY).flips, comparison.setting):
         about = _describe_outcome(analysis, conclusion, conclusion.before)
         if not conclusion.a:
             about = f"all algorithms: {about}"

@@ -235,7 +235,7 @@ def friedman(ranks: exact.Array) -> Friedman:
         chi2_p=float(stats.chi2.sf(chi2, k - 1)),
         f=f,
         f_dof=statistics.f_dof,
-        f_p=float(statistics.f_p[0]),
+        f_p=float(statistics.p_by_f[0]),
         permutation_p=exact.friedman_p(ranks) if n < exact.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
         agreement_p=exact.agreement_p(ranks),
@@ -243,10 +243,13 @@ def friedman(ranks: exact.Array) -> Friedman:
 
 
 def friedman_p_of_each(ranks: np.ndarray) -> exact.Array:
-    """Return `Friedman.p` of every table of ranks (tables x sets x algorithms) that are not all equal."""
+    """Return the p-value of every table of ranks (tables x sets x algorithms) that are not all equal.
+
+    By permutation on fewer than `exact.FEWEST_SETS` sets, on which F does not follow its distribution.
+    """
     if ranks.shape[1] < exact.FEWEST_SETS:
         return np.array([exact.friedman_p(table) for table in ranks])
-    return statistics_of_each(ranks).f_p
+    return statistics_of_each(ranks).p_by_f
 
 
 class Statistics(NamedTuple):
@@ -257,7 +260,7 @@ class Statistics(NamedTuple):
     f_dof: tuple[int, int]
 
     @property
-    def f_p(self) -> exact.Array:
+    def p_by_f(self) -> exact.Array:
         """P-values by the F distribution."""
         from scipy import stats
 

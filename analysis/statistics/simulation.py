@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,13 +29,20 @@ Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # per pair: 1 the first is bette
 ColumnPairs = list[tuple[int, int]]  # of algorithms, by their columns
 
 
+class RunDeviations(NamedTuple):
+    """Standard deviations that runs add to a score; NaN if no algorithm has two runs."""
+
+    run: float  # of a run, common to all sets
+    noise: float  # further, of one run on one set
+
+
 @dataclass(frozen=True)
 class VarianceModel:
-    """Components of the scores' variance, in points."""
+    """Components of the scores' variance, in points: score = set + algorithm + interaction + run + noise."""
 
     interactions: Array  # sets x algorithms: observed residuals, without the runs' share
-    run: float  # standard deviation between runs, common to all sets
-    noise: float  # further standard deviation of one run on one set
+    run: float  # as in `RunDeviations`
+    noise: float
 
     @property
     def interaction(self) -> float:
@@ -55,9 +62,8 @@ class VarianceModel:
 def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> VarianceModel:
     """Estimate the model from a score table (sets x algorithms) and its runs (algorithm -> runs x sets).
 
-    Mean squares are used. A run may be a replicate, and a set a block, represented by the mean over its columns. Only
-    runs with a score on every set count for the variance of runs. It is NaN if no algorithm has two of these; the
-    interactions then contain it.
+    Mean squares are used. Of a block of several columns, scores are their means. Only runs with a score on every set
+    count for the variance of runs. It is NaN if no algorithm has two of these; the interactions then contain it.
     """
     matrix = scores.to_numpy(dtype="float64")
     num_sets, num_algorithms = matrix.shape
@@ -66,24 +72,24 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Variance
     residuals *= math.sqrt(num_sets * num_algorithms / ((num_sets - 1) * (num_algorithms - 1)))
     # Contiguous: the memory layout of a frame decides the order of summation, and so the last digits.
     complete = [np.ascontiguousarray(frame.dropna(), dtype="float64") for frame in runs.values()]
-    run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
-    if math.isnan(noise):
-        return VarianceModel(residuals, run, noise)
+    of_runs = _deviations_of_runs([frame for frame in complete if len(frame) > 1])
+    if math.isnan(of_runs.noise):
+        return VarianceModel(residuals, *of_runs)
     # Of the residuals' variance, runs contribute their noise, averaged over an algorithm's runs.
     total = float(np.mean(residuals**2))
-    noise_of_means = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
+    noise_of_means = of_runs.noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()]))
     share_without_noise = 1.0 if total == 0 else max(0.0, 1 - noise_of_means / total)
-    return VarianceModel(residuals * math.sqrt(share_without_noise), run, noise)
+    return VarianceModel(residuals * math.sqrt(share_without_noise), *of_runs)
 
 
-def _run_variance(frames: list[Array]) -> tuple[float, float]:
-    """Return the standard deviations `VarianceModel.run` and `.noise`, pooled over algorithms; NaN without any.
+def _deviations_of_runs(frames: list[Array]) -> RunDeviations:
+    """Return the standard deviations that runs add, pooled over algorithms; NaN without any.
 
     frames: of each algorithm with several runs, runs x sets. They follow from the mean squares between the runs of an
     algorithm and within runs.
     """
     if not frames:
-        return math.nan, math.nan
+        return RunDeviations(math.nan, math.nan)
     num_sets = frames[0].shape[1]
     between = within = 0.0
     dof = 0
@@ -95,7 +101,7 @@ def _run_variance(frames: list[Array]) -> tuple[float, float]:
         dof += len(frame) - 1
     noise_variance = within / (dof * (num_sets - 1))
     run_variance = max(0.0, between / dof - noise_variance) / num_sets
-    return math.sqrt(run_variance), math.sqrt(noise_variance)
+    return RunDeviations(math.sqrt(run_variance), math.sqrt(noise_variance))
 
 
 def draw(

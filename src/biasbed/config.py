@@ -435,9 +435,9 @@ class Config:
         for name in ("row", "cell"):
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
-        _refuse_mean_std(self)
+        _refuse_half_of_mean_and_std(self)
         if self.init_seen != "auto":
-            _refuse_unclear(self.init_seen)
+            _refuse_unknown_kinds_of_seen(self.init_seen)
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))
@@ -472,7 +472,7 @@ class Config:
         return flatten(self, lambda field: bool(field.metadata.get("cell")))
 
 
-def _refuse_unclear(seen: tuple[str, ...]) -> None:
+def _refuse_unknown_kinds_of_seen(seen: tuple[str, ...]) -> None:
     """Raise ValueError for a value of `init_seen` in other words than those of the report."""
     for part in seen:
         kind, _, name = part.partition(" of ")
@@ -485,7 +485,7 @@ def _refuse_unclear(seen: tuple[str, ...]) -> None:
         raise ValueError(f"init_seen={word(seen)}: give data sets, or nothing, or unknown, or auto")
 
 
-def _refuse_mean_std(config: Config) -> None:
+def _refuse_half_of_mean_and_std(config: Config) -> None:
     """Raise ValueError for a mean without a std, or for numbers that are not one per channel."""
     mean, std, channels = config.mean, config.std, config.network.channels
     if (mean == "auto") != (std == "auto"):

@@ -18,9 +18,9 @@ from biasbed.analysis.report.verdicts import (
     Verdict,
     claims,
     control_of,
-    firm,
     main_comparison,
     mean_lead,
+    surviving_claims,
     verdicts,
 )
 from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, points
@@ -162,9 +162,9 @@ def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
     in_strict: set[RankedPair] | None = None
     lines = []
     if len(analysis.data(STABILITY).checks):
-        firm_claims = firm(analysis, comparison)
-        after_changes = set(_pairs_of(firm_claims))
-        names = [TEST_NAMES[test] for test in dict.fromkeys(claim.test for claim in firm_claims or claimed)]
+        surviving = surviving_claims(analysis, comparison)
+        after_changes = set(_pairs_of(surviving))
+        names = [TEST_NAMES[test] for test in dict.fromkeys(claim.test for claim in surviving or claimed)]
         changes = list_changes(analysis, comparison, dict.fromkeys(claim.test for claim in claimed))
         lines.append(
             f"Of {such_pairs}, {len(after_changes)} would be told apart by {' or '.join(names)} after every change "

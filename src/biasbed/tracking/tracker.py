@@ -3,7 +3,7 @@
 Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
 step, value and timestamp, so sending the whole journal again is always safe. This repairs interruptions of the server,
 of the training or of both. Records are made by `training/engine.py`, at the end of an epoch by
-`_evaluate_last_stage`.
+`_evaluate_last_stage`, a run's tags, those of git too, by `evaluation/tracked_job.py`.
 
 Answers: Where does a number reach MLflow?
 """
