@@ -1,6 +1,7 @@
 """Numbers of cells: a score with its deviation, a missing mark, or two values, in either decimal notation.
 
-Whether deviations are standard errors is said by a head (`reader`) or the user (`understand`)."""
+Whether deviations are standard errors is said by a head (`reader`) or the user (`understand`).
+"""
 
 from __future__ import annotations
 
