@@ -176,9 +176,10 @@ class ReferenceComparison(NamedTuple):
 
 
 def compare_with(values: Mapping[str, exact.Array], name: str, reference: str, level: float) -> ReferenceComparison:
-    """Compare a row with the reference by Welch's test; not with itself, and not without a reference.
+    """Compare a row with the reference by Welch's test.
 
-    values: algorithm -> values of its runs, in percent. level: confidence of the interval.
+    For the reference itself, and without one, the results of the test are NaN and the values empty. values: algorithm
+    -> values of its runs, in percent. level: confidence of the interval.
     """
     of_row, of_reference = values[name], values.get(reference, np.empty(0))
     columns: dict[str, object] = {

@@ -240,15 +240,16 @@ def join_values(values: Iterable[object]) -> str:
 
 def _differing_settings(runs_by_row_and_cell: Mapping[tuple[str, str], Sequence[Run]]) -> list[str]:
     """Return the settings, sorted, that two rows have on the same cell with different values."""
-    values_of_rows: dict[tuple[str, str], set[frozenset[str]]] = {}  # (cell, setting) -> the values of each row
+    # (cell, setting) -> the different values of rows: {{"0.1"}, {"0.01", "0.02"}} if one row has two, by its seeds.
+    distinct_values: dict[tuple[str, str], set[frozenset[str]]] = {}
     for (_, cell), runs in runs_by_row_and_cell.items():
         values: dict[str, set[str]] = {}
         for run in runs:
             for name, value in run.config.items():
                 values.setdefault(name, set()).add(value)
-        for name, of_row in values.items():
-            values_of_rows.setdefault((cell, name), set()).add(frozenset(of_row))
-    differing = {name for (_, name), of_rows in values_of_rows.items() if len(of_rows) > 1}
+        for name, values_of_row in values.items():
+            distinct_values.setdefault((cell, name), set()).add(frozenset(values_of_row))
+    differing = {name for (_, name), distinct in distinct_values.items() if len(distinct) > 1}
     return sorted(differing - {*NAMES, *SHOWN_ELSEWHERE, *PLACES})
 
 

@@ -508,7 +508,8 @@ def is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
 
 
 def _is_numbering(texts: Sequence[str]) -> bool:
-    if not all(map(str.isdigit, texts)) or len(set(texts)) < max(len(texts), 2):
+    """Return True for the numbers from 0 or 1 on, in any order; a single one numbers nothing."""
+    if len(texts) < 2 or not all(map(str.isdigit, texts)):
         return False
     return sorted(map(int, texts)) in (list(range(len(texts))), list(range(1, len(texts) + 1)))
 

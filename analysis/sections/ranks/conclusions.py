@@ -245,11 +245,11 @@ def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
     lines = []
     for pair in _pairs_of(claims(analysis, comparison)):
         if mean_lead(analysis, comparison, *pair) <= 0:
-            lines.append(f"{_ranks_before(analysis, comparison, pair)}.")
+            lines.append(f"{_contradicted_clause(analysis, comparison, pair)}.")
     return lines
 
 
-def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
+def _contradicted_clause(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
     """Return the clause on a pair of which the one with the better ranks does not have the better mean."""
     lead = mean_lead(analysis, comparison, *pair)
     before = f"{analysis.label(pair.better)} ranks before {analysis.label(pair.worse)}"
@@ -307,10 +307,10 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
 
     A pair whose means contradict its ranks is a clause of its own.
     """
-    pairs_by_better: dict[str, list[RankedPair]] = {}
     all_pairs = _pairs_of(claimed)
     if len(all_pairs) > MOST_LISTED:
         return f"{len(all_pairs)} pairs are told apart, which the table of pairs has"
+    pairs_by_better: dict[str, list[RankedPair]] = {}
     for pair in all_pairs:
         pairs_by_better.setdefault(pair.better, []).append(pair)
     parts = []
@@ -319,7 +319,7 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         clear = [pair.worse for pair in pairs if pair not in contradicted]
         if clear:
             parts.append(f"{analysis.label(better)} is better than {listing(map(analysis.label, clear))}")
-        parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
+        parts += [_contradicted_clause(analysis, comparison, pair) for pair in contradicted]
     return "; ".join(parts)
 
 

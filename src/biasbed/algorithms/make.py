@@ -85,6 +85,7 @@ def find_roles(optim: Optim, algorithm: nn.Module) -> ParameterRoles:
     """Return the parameters of an algorithm's networks that have their own rate or decay with these settings."""
     return ParameterRoles(
         head={id(parameter) for parameter in head_parameters(algorithm)},
+        # Without a decay or a rate of their own, embeddings and layers need not be told from other parameters.
         embeddings=() if optim.decay_embeddings else {id(p) for p in layers.embedding_parameters(algorithm)},
         depths={} if optim.layer_decay == 1 else layers.parameter_depths(algorithm),
     )

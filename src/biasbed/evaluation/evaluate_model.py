@@ -191,7 +191,7 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
 
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
-    """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
+    """Return the evaluation, checked as far as it can be before a run exists. Raises UsageError for what is wrong."""
     config = build_config(options, flags, model)
     suite = suites.open_suite(config)
     if model.transform is not None:

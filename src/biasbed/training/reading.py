@@ -79,7 +79,7 @@ class Reader:
         for stage in phases:
             if not isinstance(stage, Stage):
                 if VALIDATION in stage.data:
-                    self._labelled_validation()
+                    self._validation_of_learnt_classes()
                 continue
             refuse_parts(self.config, self.job.suite, self._stage_requests(stage), self.group.world)
             plan = self.plan_stage(stage, 0)
@@ -156,7 +156,7 @@ class Reader:
         if names or not data:
             parts += self._training_parts(names)
         if VALIDATION in data:
-            sets = self._labelled_validation()
+            sets = self._validation_of_learnt_classes()
             parts += [Part(member.source, 1.0, member.transform) for member in sets]
             for identity, first in first_indices([member.source for member in sets]).items():
                 firsts.setdefault(identity, sum(map(len, self.sources)) + first)
@@ -172,8 +172,11 @@ class Reader:
         stream = self.job.suite.stream(replace(request, image_size=None), shares, self.config.batch_size)
         return [replace(part, by=(), replacement=False) for part in stream.parts]
 
-    def _labelled_validation(self) -> list[EvaluationSet]:
-        """Return the validation sets behind the monitor. Raises UsageError if a method cannot choose by them."""
+    def _validation_of_learnt_classes(self) -> list[EvaluationSet]:
+        """Return the validation sets by which the best evaluation is chosen, for a method that chooses by them, too.
+
+        Raises UsageError if there are none, or if their classes are not those that it learns.
+        """
         sets, classes = monitored_sets(self.job), tuple(self.job.suite.classes)
         if not sets:
             raise UsageError(f"{self.config.algorithm} chooses a setting on validation images, and there are none")

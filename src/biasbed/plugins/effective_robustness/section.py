@@ -121,7 +121,10 @@ class ProbitLine:
         return 1 - float((self._residuals**2).sum()) / total if total else math.nan
 
     def margin(self, x: float, alpha: float) -> float:
-        """Return half the width of the prediction interval for one further plain row at x (t, n - 2)."""
+        """Return half the width of the prediction interval for one further plain model at x.
+
+        By Student's t with n - 2 degrees of freedom, of the n plain models, which the line goes through.
+        """
         from scipy import stats
 
         n = len(self.x)

@@ -88,13 +88,14 @@ def find_shards(folder: Path) -> Shards | None:
 
 
 def _list_folder(folder: Path) -> _Listed:
+    """Return what a folder holds, without what is below it."""
     shards: dict[str, list[str]] = {name: [] for name in SUFFIXES}
     folders, has_images = [], False
     with os.scandir(folder) as items:
         for item in items:
-            suffix = os.path.splitext(item.name)[1].lower()
             if item.name.startswith((".", "__")):
                 continue
+            suffix = os.path.splitext(item.name)[1].lower()
             if item.is_dir():
                 folders.append(item.name)
             elif suffix in EXTENSIONS:

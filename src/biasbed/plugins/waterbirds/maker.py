@@ -160,7 +160,8 @@ def mask_of(image: str) -> str:
 def blend(bird: np.ndarray, mask: np.ndarray, scene: np.ndarray) -> np.ndarray:
     """Return the bird before the scene: each is weighted by the soft mask and rounded. All [H,W,3] uint8."""
     share = mask / 255
-    # The sum would overflow if both parts rounded up from a half, but shares of 255 have no halves.
+    # Both parts together would pass 255 if each were rounded up from a half. None is a half: 2 x bird x mask is even,
+    # and no odd multiple of 255 is.
     return np.round(bird * share).astype(np.uint8) + np.round(scene * (1 - share)).astype(np.uint8)
 
 
