@@ -136,22 +136,27 @@ def profile(
         if observer.kind == PEOPLE:
             people.setdefault(observer.set, []).append(observer)
     rows: list[CueValue] = []
-    for decisions in decided:
-        for measure in ("shape_bias", *MEASURES):
-            cue = find_cue(measure, decisions.set)
-            if cue is None or any(row.measure == measure and row.set == decisions.set for row in rows):
-                continue
-            value = _value_on_set(decisions, measure)
-            if not math.isnan(value):
-                counted = int(_image_values(decisions, measure).counted.sum())
-                interval = _interval_on_set(decisions, measure)
-                beside = _people_beside(decisions, measure, people.get(decisions.set, ()))
-                rows.append(_make_row(cue, decisions, measures.FRACTION, counted, value, interval, beside))
+    for name, decisions in by_set.items():
+        rows += _rows_of_set(decisions, people.get(name, ()))
     for declaration in derived:
         cue = find_cue(declaration.measure, declaration.name)
         if cue is not None and declaration.phase == "test":
             rows += _derived_rows(cue, declaration, by_set)
     return sorted(rows, key=lambda row: cue_order(row.measure, row.set))
+
+
+def _rows_of_set(decisions: Decisions, people: Sequence[Decisions]) -> Iterator[CueValue]:
+    """Yield the measures that a model's decisions on one set give. people: decisions of people on that set."""
+    for measure in MEASURES:
+        cue = find_cue(measure, decisions.set)
+        if cue is None:
+            continue
+        value = _value_on_set(decisions, measure)
+        if not math.isnan(value):
+            num_images = int(_image_values(decisions, measure).counted.sum())
+            interval = _interval_on_set(decisions, measure)
+            beside = _people_beside(decisions, measure, people)
+            yield _make_row(cue, decisions, measures.FRACTION, num_images, value, interval, beside)
 
 
 def _value_on_set(decisions: Decisions, measure: str) -> float:

@@ -188,15 +188,22 @@ def _read_table(annotations: Path) -> dict[str, np.ndarray]:
     with ThreadPoolExecutor(THREADS) as pool:
         per_image = list(pool.map(_read_annotation, files))
     rows: list[tuple[int, ...]] = []
-    for row, image_garments in enumerate(per_image):
-        rows += [(row, *garment) for garment in image_garments]
+    for row, garments in enumerate(per_image):
+        rows += [(row, garment.kind, *garment.shown) for garment in garments]
     table = np.array(rows, dtype=np.int64).reshape(-1, 2 + len(ATTRIBUTES))
     stems = np.array([path.stem for path in files], dtype=str)
     return {"stems": stems, "row": table[:, 0], "kind": table[:, 1], "shown": table[:, 2:]}
 
 
-def _read_annotation(file: Path) -> list[tuple[int, ...]]:
-    """Read (kind, the four attributes) of each garment in an image."""
+class _Garment(NamedTuple):
+    """Garment in an image."""
+
+    kind: int  # place in `CLASSES`
+    shown: tuple[int, ...]  # of each of `ATTRIBUTES`, from 1 to 3
+
+
+def _read_annotation(file: Path) -> list[_Garment]:
+    """Read the garments of an image."""
     try:
         content = read_json(file, MANY_PARTS)
         items = [value for key, value in content.items() if key.startswith("item")]
@@ -206,4 +213,4 @@ def _read_annotation(file: Path) -> list[tuple[int, ...]]:
                 raise ValueError(f"a garment of kind {kind}, shown {shown}: expected 1 to 13, and 1 to 3 each")
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(f"{file}: is no annotation of DeepFashion2 ({type(error).__name__}: {error})") from None
-    return [(kind - 1, *shown) for kind, *shown in garments_of_image]
+    return [_Garment(kind - 1, tuple(shown)) for kind, *shown in garments_of_image]
