@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from biasbed.algorithms.padain import Swap, swap_statistics
 from biasbed.algorithms.sagnet import Maps, Randomisation, StyleDraw, randomise_content, randomise_style
+from biasbed.errors import UsageError
 from biasbed.networks import build, stages, surgery
 from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapChange, MapLayout
 from biasbed.networks.surgery import Window
@@ -30,6 +31,13 @@ def small(name: str) -> nn.Module:
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_of_too_few_blocks_has_no_stages() -> None:
+    backbone = small("timm:test_vit")
+    backbone.blocks = nn.Sequential(*list(backbone.blocks)[:3])
+    with pytest.raises(UsageError, match="has 3 blocks, too few for 4 stages"):
+        stages.find(backbone)
 
 
 def test_a_map_is_read_row_by_row_and_written_back() -> None:

@@ -176,6 +176,8 @@ def find(backbone: nn.Module) -> Stages:
     names = {name for name, _ in backbone.named_modules()}
     stem = [backbone.get_submodule(name) for name in family.stem if name in names]
     modules = list(backbone.get_submodule(family.sequence).children())
+    if len(modules) < COUNT:
+        raise UsageError(f"{type(backbone).__name__} has {len(modules)} blocks, too few for {COUNT} stages")
     starts = _efficientnet_starts(backbone) if family.kind == "efficientnet" else _even_starts(len(modules))
     stages = [modules[start:end] for start, end in itertools.pairwise(starts)]
     return Stages(stem, list(backbone.parameters(recurse=False)), stages, _layout(backbone, family))
