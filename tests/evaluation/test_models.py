@@ -29,7 +29,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import command, models
 from biasbed.evaluation.evaluate_model import build_config, load, plan
 from biasbed.evaluation.evaluation_job import EvaluationJob
-from biasbed.evaluation.label_map_choice import fit_sets
+from biasbed.evaluation.label_map_choice import map_sets
 from biasbed.options import EvaluateOptions
 from biasbed.settings import build, flatten, word
 from biasbed.suites import open_suite
@@ -246,7 +246,7 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
 def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
     config = build_config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
-    sets, left_out = fit_sets(open_suite(config), model, config, config.categories)
+    sets, left_out = map_sets(open_suite(config), model, config, config.categories)
     return {entry.name: entry.label_map for entry in sets}, left_out
 
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from biasbed import cli, record
 from biasbed.errors import NotApplicable
-from biasbed.evaluation.evaluate_model import without_misfits
+from biasbed.evaluation.evaluate_model import without_underivable
 from biasbed.record import Protocol
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
@@ -155,13 +155,13 @@ def test_a_tested_model_has_the_same_values(
 
 def test_a_set_that_does_not_fit_a_model_takes_along_what_is_derived_of_it() -> None:
     suite = open_suite(resolve({"suite": FOGGED}))
-    found = without_misfits(dataclasses.replace(suite, sets=suite.sets[:1]), {"fogged": "it does not fit"})
+    found = without_underivable(dataclasses.replace(suite, sets=suite.sets[:1]), {"fogged": "it does not fit"})
     assert found.derivations == ()
     assert [*found.left_out] == ["fogged", "test/relative_error/fogged", "test/accuracy/fog_mean"]
     assert found.left_out["test/accuracy/fog_mean"].startswith(
         "no test/accuracy/fog_mean: it is derived of test/accuracy_by_condition/fogged:haze_1, "
     )
-    assert without_misfits(suite, {}).derivations == suite.derivations
+    assert without_underivable(suite, {}).derivations == suite.derivations
 
 
 # --- as documented ----------------------------------------------------------------------------------------------------

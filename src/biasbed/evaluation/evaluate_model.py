@@ -200,22 +200,22 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         raise UsageError(
             f"the model has learnt {model.task.description}, and the suite '{suite.name}' {suite.task.description}"
         )
-    fitted = label_map_choice.fit_sets(suite, model, config, _choose_aggregation(options, config))
-    suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
+    mapped = label_map_choice.map_sets(suite, model, config, _choose_aggregation(options, config))
+    suite = without_underivable(replace(suite, sets=mapped.sets), mapped.left_out)
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
     return Evaluation(model, suite, job)
 
 
-def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
-    """Return the suite with the reasons why sets, and values derived from them, are left out."""
+def without_underivable(suite: OpenSuite, left_out: Mapping[str, str]) -> OpenSuite:
+    """Return the suite without derived values that need sets it lacks. left_out: name of each such set -> reason."""
     kept = derived.select_derivable(suite.derivations, suite.derivation_inputs())
     metrics = dict.fromkeys([*suite.derivation_inputs(), *(derivation.metric for derivation in kept)], 0.0)
     lost = {}
     for derivation in suite.derivations:
         if derivation not in kept:
             lost[derivation.metric] = f"no {derivation.metric}: {derived.describe_missing(derivation, metrics)}"
-    return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
+    return replace(suite, derivations=kept, left_out={**suite.left_out, **left_out, **lost})
 
 
 def check_settings(options: EvaluateOptions, flags: Mapping[str, Any]) -> None:

@@ -35,40 +35,40 @@ def add_maps(model: models.TestedModel, maps: label_map_files.UserMaps | None) -
     return replace(model, classes=maps.names or model.classes, maps=maps)
 
 
-class FittedSets(NamedTuple):
-    """Evaluation sets that fit a model."""
+class MappedSets(NamedTuple):
+    """Evaluation sets with label maps from a model's outputs to their classes."""
 
-    sets: tuple[EvaluationSet, ...]  # with the label map that fits the model
-    misfits: dict[str, str]  # by name of each set that is left out, the reason
+    sets: tuple[EvaluationSet, ...]
+    left_out: dict[str, str]  # name of each set without a label map -> the reason
 
 
-def fit_sets(
+def map_sets(
     suite: OpenSuite, model: models.TestedModel, config: Config, how: Aggregation = label_maps.USUAL
-) -> FittedSets:
+) -> MappedSets:
     """Give each set the label map from the model's outputs to its classes; leave out sets for which there is none.
 
     how: aggregation of the scores of ImageNet's classes to those of the 16 categories. Raises UsageError if a set that
     doesn't fit was chosen by name, or if no set is left.
     """
-    fitting: list[EvaluationSet] = []
-    misfits: dict[str, str] = {}
+    mapped: list[EvaluationSet] = []
+    left_out: dict[str, str] = {}
     for evaluation_set in suite.sets:
         label_map = _choose_label_map(evaluation_set, suite, model, how)
         if label_map is None:
-            misfits[evaluation_set.name] = _describe_misfit(evaluation_set.name, evaluation_set.source.classes, model)
+            left_out[evaluation_set.name] = _describe_misfit(evaluation_set.name, evaluation_set.source.classes, model)
         elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
                 f"label map {label_map.name}: one output of several can't stand for a label of "
                 f"'{evaluation_set.name}', whose images have {evaluation_set.task.description}"
             )
         else:
-            fitting.append(replace(evaluation_set, label_map=label_map))
+            mapped.append(replace(evaluation_set, label_map=label_map))
     chosen = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
-    refused = [name for name in misfits if name in chosen or not fitting]
+    refused = [name for name in left_out if name in chosen or not mapped]
     if refused:
         classes = next(member.source.classes for member in suite.sets if member.name == refused[0])
-        raise UsageError(f"{misfits[refused[0]]}: {_advise(config, model, classes)}")
-    return FittedSets(tuple(fitting), misfits)
+        raise UsageError(f"{left_out[refused[0]]}: {_advise(config, model, classes)}")
+    return MappedSets(tuple(mapped), left_out)
 
 
 def _advise(config: Config, model: models.TestedModel, classes: Sequence[str]) -> str:
