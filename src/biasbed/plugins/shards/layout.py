@@ -30,7 +30,7 @@ from biasbed.plugins.shards.columns import (
 )
 
 PARQUET, WEBDATASET = "parquet", "webdataset"
-SUFFIXES = {PARQUET: ".parquet", WEBDATASET: ".tar"}
+FORMATS = {".parquet": PARQUET, ".tar": WEBDATASET}  # by suffix
 READERS: Mapping[str, Any] = {PARQUET: parquet, WEBDATASET: webdataset}  # modules
 SNAPSHOT = "data"  # folder of the shards in most repositories of the hub
 # Words in the names of shards that tell the split, as on the hub, and the name of its folder.
@@ -89,7 +89,7 @@ def find_shards(folder: Path) -> Shards | None:
 
 def _list_folder(folder: Path) -> _Listed:
     """Return what a folder holds, without what is below it."""
-    shards: dict[str, list[str]] = {name: [] for name in SUFFIXES}
+    shards: dict[str, list[str]] = {name: [] for name in FORMATS.values()}
     folders, has_images = [], False
     with os.scandir(folder) as items:
         for item in items:
@@ -100,10 +100,10 @@ def _list_folder(folder: Path) -> _Listed:
                 folders.append(item.name)
             elif suffix in EXTENSIONS:
                 has_images = True
-            for name, shard_suffix in SUFFIXES.items():
-                if suffix == shard_suffix and item.is_file():
-                    shards[name].append(item.name)
-    return _Listed({name: sorted(files) for name, files in shards.items()}, folders, has_images)
+            elif suffix in FORMATS and item.is_file():
+                shards[FORMATS[suffix]].append(item.name)
+    sorted_shards = {name: sorted(files) for name, files in shards.items()}
+    return _Listed(shards=sorted_shards, folders=folders, has_images=has_images)
 
 
 # --- names of images --------------------------------------------------------------------------------------------------
