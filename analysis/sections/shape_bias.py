@@ -171,7 +171,7 @@ class ReferenceComparison(NamedTuple):
     """A row compared with the reference."""
 
     columns: dict[str, object]  # mean, std, num_runs, reference, difference, low, high, p
-    of_row: exact.Array  # values of its runs; empty if it is not compared
+    of_row: exact.Array  # values of its runs; empty, as the next, if it is not compared
     of_reference: exact.Array
 
 
@@ -189,11 +189,11 @@ def compare_with(values: Mapping[str, exact.Array], name: str, reference: str, l
         "reference": reference if len(of_reference) else "",
     }
     if not len(of_reference) or name == reference:
-        unknown = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
-        return ReferenceComparison(columns | unknown, np.empty(0), np.empty(0))
+        unknown: dict[str, object] = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
+        return ReferenceComparison(columns=columns | unknown, of_row=np.empty(0), of_reference=np.empty(0))
     low, high, p = per_set.welch(of_row, of_reference, level)
     columns |= {"difference": of_row.mean() - of_reference.mean(), "low": low, "high": high, "p": p}
-    return ReferenceComparison(columns, of_row, of_reference)
+    return ReferenceComparison(columns=columns, of_row=of_row, of_reference=of_reference)
 
 
 def correct_by_holm(frame: pd.DataFrame, compared: Sequence[ReferenceComparison], alpha: float) -> pd.DataFrame:
@@ -204,8 +204,8 @@ def correct_by_holm(frame: pd.DataFrame, compared: Sequence[ReferenceComparison]
     p = frame["p"].to_numpy(dtype="float64")
     p_holm, levels = exact.holm(p), exact.holm_levels(p, alpha)
     bounds = []
-    for (_, of_row, of_reference), level in zip(compared, levels, strict=True):
-        bounds.append(per_set.welch(of_row, of_reference, 1 - level)[:2])
+    for comparison, level in zip(compared, levels, strict=True):
+        bounds.append(per_set.welch(comparison.of_row, comparison.of_reference, 1 - level)[:2])
     low, high = np.array(bounds, dtype="float64").reshape(-1, 2).T
     return frame.assign(p_holm=p_holm, significant=p_holm < alpha, low_holm=low, high_holm=high)
 

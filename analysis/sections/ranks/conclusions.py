@@ -244,14 +244,14 @@ def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Return a sentence for each pair whose means over the sets contradict its ranks, by which the tests go."""
     lines = []
     for pair in _pairs_of(claims(analysis, comparison)):
-        if mean_lead(analysis, comparison, *pair) <= 0:
+        if mean_lead(analysis, comparison, pair.better, pair.worse) <= 0:
             lines.append(f"{_contradicted_clause(analysis, comparison, pair)}.")
     return lines
 
 
 def _contradicted_clause(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
     """Return the clause on a pair of which the one with the better ranks does not have the better mean."""
-    lead = mean_lead(analysis, comparison, *pair)
+    lead = mean_lead(analysis, comparison, pair.better, pair.worse)
     before = f"{analysis.label(pair.better)} ranks before {analysis.label(pair.worse)}"
     if lead < 0:
         return f"{before}, whose mean over the sets is {points(analysis, -lead)} better"
@@ -315,7 +315,7 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         pairs_by_better.setdefault(pair.better, []).append(pair)
     parts = []
     for better, pairs in pairs_by_better.items():
-        contradicted = [pair for pair in pairs if mean_lead(analysis, comparison, *pair) <= 0]
+        contradicted = [pair for pair in pairs if mean_lead(analysis, comparison, pair.better, pair.worse) <= 0]
         clear = [pair.worse for pair in pairs if pair not in contradicted]
         if clear:
             parts.append(f"{analysis.label(better)} is better than {listing(map(analysis.label, clear))}")

@@ -90,9 +90,9 @@ EFFECTIVE_ROBUSTNESS = EffectiveRobustness()
 
 @dataclass(frozen=True)
 class ProbitLine:
-    """Least-squares line of y on x, both probits of accuracies."""
+    """Least-squares line of y on x: probits of accuracies of plain models, to which nothing was done for robustness."""
 
-    x: np.ndarray  # [n] of the plain rows
+    x: np.ndarray  # [n] of the plain models
     y: np.ndarray
     slope: float
     intercept: float
@@ -123,7 +123,7 @@ class ProbitLine:
     def margin(self, x: float, alpha: float) -> float:
         """Return half the width of the prediction interval for one further plain model at x.
 
-        By Student's t with n - 2 degrees of freedom, of the n plain models, which the line goes through.
+        It is by Student's t with n - 2 degrees of freedom, as two of n are spent on slope and intercept.
         """
         from scipy import stats
 
