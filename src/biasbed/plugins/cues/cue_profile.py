@@ -153,10 +153,12 @@ def _rows_of_set(decisions: Decisions, people: Sequence[Decisions]) -> Iterator[
             continue
         value = _value_on_set(decisions, measure)
         if not math.isnan(value):
-            num_images = int(_image_values(decisions, measure).counted.sum())
+            number = int(_image_values(decisions, measure).counted.sum())
             interval = _interval_on_set(decisions, measure)
-            beside = _people_beside(decisions, measure, people)
-            yield _make_row(cue, decisions, measures.FRACTION, num_images, value, interval, beside)
+            answer = _find_people(decisions, measure, people)
+            yield _make_row(
+                cue, decisions.set, unit=measures.FRACTION, number=number, value=value, interval=interval, people=answer
+            )
 
 
 def _value_on_set(decisions: Decisions, measure: str) -> float:
@@ -176,22 +178,17 @@ def _interval_on_set(decisions: Decisions, measure: str) -> Interval:
 
 
 def _make_row(
-    cue: CueMeasure,
-    decisions: Decisions,
-    unit: str,
-    counted: int,
-    value: float,
-    interval: Interval,
-    people: People = NOBODY,
+    cue: CueMeasure, set_name: str, *, unit: str, number: int, value: float, interval: Interval, people: People
 ) -> CueValue:
+    """Return the row of a measure. number: of decisions that the value rests on."""
     low, high = interval
     return CueValue(
         cue=cue.cue,
         meaning=cue.meaning,
         measure=cue.measure,
-        set=decisions.set,
+        set=set_name,
         unit=unit,
-        decisions=counted,
+        decisions=number,
         value=value,
         low=low,
         high=high,
@@ -340,18 +337,18 @@ def _derived_rows(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[
         people = NOBODY
         if declaration.name == "laion_c":
             people = People(1 - LAION_C_PEOPLE, source="Li et al. 2025, the best of 19")
-        counted = _count_decisions(decided, means)
         if declaration.function == "error_quotient":  # of a group by that of its set
             interval = error_ratio_interval(decided[0], _values_of_mean(decided[0], means[0]).counted)
         else:
             interval = _bootstrap_interval(decided, means, combine)
-        yield _make_row(cue, by_set[declaration.name], declaration.unit, counted, value, interval, people)
+        number, unit = _count_decisions(decided, means), declaration.unit
+        yield _make_row(cue, declaration.name, unit=unit, number=number, value=value, interval=interval, people=people)
 
 
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
-def _people_beside(decisions: Decisions, measure: str, answers: Sequence[Decisions]) -> People:
+def _find_people(decisions: Decisions, measure: str, answers: Sequence[Decisions]) -> People:
     """Return people's value of a measure: of the given people, else of the published ones on cue conflicts.
 
     The source of a missing value says why it is missing.
