@@ -58,11 +58,13 @@ def find_averages(
         is_mean = "".join(paths[column][-1:]).startswith("m")  # mIoU
         longer = [names.get(sibling, "") for sibling in others]
         begins_all = len(others) > 1 and all(_is_beginning(names.get(column, ""), name) for name in longer)
-        has_many = len(others) >= MANY and (len(lines) > 2 or is_mean)
-        if may_average and has_many and match_share(column, others, lines, close=0) > SURE_SHARE:
-            leaves[column] = "the mean of the others"
-        elif begins_all and len(lines) > 1 and match_share(column, others, lines, close=0) > SURE_SHARE:
-            leaves[column] = "the mean of the others, which begin with its name"
+        reason = ""
+        if may_average and len(others) >= MANY and (len(lines) > 2 or is_mean):
+            reason = "the mean of the others"
+        elif begins_all and len(lines) > 1:
+            reason = "the mean of the others, which begin with its name"
+        if reason and match_share(column, others, lines, close=0) > SURE_SHARE:
+            leaves[column] = reason
     return leaves, notes
 
 
