@@ -210,8 +210,9 @@ def _walk(raw: str, out: list[str]) -> None:
 
 def _joins_words(raw: str, position: int) -> bool:
     """Return True for a sign between letters of a name outside of formulas, which scripts forget to escape."""
-    before, behind = raw[:position], raw[position + 1 : position + 2]
-    return before.count("$") % 2 == 0 and before[-2:].isalpha() and len(before) > 1 and behind.isalnum()
+    before, behind = raw[max(position - 2, 0) : position], raw[position + 1 : position + 2]
+    is_between = len(before) == 2 and before.isalpha() and behind.isalnum()
+    return is_between and raw.count("$", 0, position) % 2 == 0  # last, as it reads the whole cell
 
 
 def _command(raw: str, position: int, out: list[str]) -> int:
